@@ -1,0 +1,195 @@
+"""Every error that checkrein raises.
+
+    CheckreinError
+    ├── ConfigError              configuration, plugin, declaration: refused at start
+    │   └── PluginError          a named plugin cannot be used
+    ├── Unencodable              an argument cannot be recorded (also a TypeError)
+    ├── Denied                   the call was not run
+    │   ├── BudgetExceeded       a hold was refused
+    │   ├── ApprovalRejected
+    │   └── ApprovalExpired
+    ├── Halted                   the run was stopped from outside
+    ├── ApprovalPending          waiting for a person; `.token` resumes it
+    ├── InDoubt                  nobody can tell whether the effect is in place
+    ├── RollbackFailed           effects are left; `.report` lists them
+    ├── WouldBlock               a sync entry would have to wait on an event loop's thread
+    ├── SessionClosed            the session takes no more calls
+    ├── Conflict                 a record is not in the state that the change needs
+    │   ├── HoldRefused          internal: an account has no room
+    │   ├── DuplicateIntent      internal: this attempt of this call was started already
+    │   └── FencedOut            somebody else owns the session now
+    └── StoreUnavailable         the store cannot be used: nothing was run
+        └── StoreBusy            locked right now; only where the caller asked not to wait
+
+Messages name the call and the next step. They never hold argument values.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from checkrein.call import Outcome
+
+
+class CheckreinError(Exception):
+    """Base of all errors of this package."""
+
+    call_id: str = ""
+    """The call that the error is about, if there is one."""
+    session_id: str = ""
+
+
+class ConfigError(CheckreinError, ValueError):
+    """Configuration, declaration or plugin that cannot be used. Raised before any effect."""
+
+
+class PluginError(ConfigError):
+    """A configured plugin does not load, or a hook of it has a wrong name or signature."""
+
+
+class Unencodable(CheckreinError, TypeError):
+    """A value cannot be recorded exactly. `path` says which one."""
+
+    def __init__(self, path: str, kind: str, why: str = "") -> None:
+        self.path = path
+        self.kind = kind
+        super().__init__(
+            f"{path or 'value'}: a {kind} cannot be recorded exactly"
+            + (f" ({why})" if why else "")
+            + "; pass plain data, or declare the parameter opaque=(...)"
+        )
+
+
+class Denied(CheckreinError):
+    """A check said no: the call was not run.
+
+    `halt` is true where the denial ends the run; adapters then raise, and otherwise hand
+    `refusal()` to the model.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        rule: str = "",
+        tool: str = "",
+        call_id: str = "",
+        plugin: str = "",
+        halt: bool = False,
+        code: str = "denied",
+    ) -> None:
+        self.reason = reason
+        self.rule = rule
+        self.tool = tool
+        self.call_id = call_id
+        self.plugin = plugin
+        self.halt = halt
+        self.code = code
+        super().__init__(f"{tool or 'call'} {call_id} denied: {reason}".replace("  ", " "))
+
+    def refusal(self) -> str:
+        """What a model is told: says that repeating the call changes nothing."""
+        return (
+            f"[{self.code}] {self.tool or 'This call'} was not run: {self.reason}. "
+            "This decision is final for this call; repeating it will be refused as well."
+        )
+
+
+class BudgetExceeded(Denied):
+    """A limit has no room for the call: it was not run."""
+
+    def __init__(self, reason: str, *, account: str = "", **details: Any) -> None:
+        self.account = account
+        details.setdefault("code", "budget_exceeded")
+        super().__init__(reason, **details)
+
+
+class ApprovalRejected(Denied):
+    """A person said no."""
+
+    def __init__(self, reason: str, *, by: str = "", **details: Any) -> None:
+        self.by = by
+        details.setdefault("code", "rejected")
+        super().__init__(reason, **details)
+
+
+class ApprovalExpired(Denied):
+    """Nobody decided in time."""
+
+    def __init__(self, reason: str, **details: Any) -> None:
+        details.setdefault("code", "expired")
+        super().__init__(reason, **details)
+
+
+class Halted(CheckreinError):
+    """The session was stopped from outside (`rein.stop`, `checkrein stop`)."""
+
+
+class ApprovalPending(CheckreinError):
+    """The call waits for a person. Run it later with `rein.resume(token)`."""
+
+    def __init__(self, token: str, *, call_id: str = "", tool: str = "") -> None:
+        self.token = token
+        self.call_id = call_id
+        self.tool = tool
+        super().__init__(
+            f"{tool or 'call'} {call_id} waits for approval {token}: decide with "
+            f"`checkrein approve {token}`, then `checkrein resume {token}`"
+        )
+
+
+class InDoubt(CheckreinError):
+    """Whether the effect is in place is not known."""
+
+    def __init__(self, message: str, *, call_id: str = "", outcome: Outcome | None = None) -> None:
+        self.call_id = call_id
+        self.outcome = outcome
+        super().__init__(message)
+
+
+class RollbackFailed(CheckreinError):
+    """A rollback left effects behind. `report` says which and why."""
+
+    def __init__(self, message: str, report: Any = None) -> None:
+        self.report = report
+        super().__init__(message)
+
+
+class WouldBlock(CheckreinError, RuntimeError):
+    """A sync entry would have to wait on a thread whose event loop is running."""
+
+
+class SessionClosed(CheckreinError):
+    """The session is over, stopped or rolling back: it takes no more calls."""
+
+
+class Conflict(CheckreinError):
+    """A record is not in the state that the change needs; nothing was changed."""
+
+
+class HoldRefused(Conflict):
+    """An account has no room for a hold; nothing of the batch was written."""
+
+    def __init__(self, index: int, account: str, spent: int, held: int) -> None:
+        self.index = index
+        self.account = account
+        self.spent = spent
+        self.held = held
+        super().__init__(f"account {account}: spent {spent}, held {held}: no room")
+
+
+class DuplicateIntent(Conflict):
+    """This attempt of this call has been started already; nothing was written."""
+
+
+class FencedOut(Conflict):
+    """The session has a newer owner; nothing was written."""
+
+
+class StoreUnavailable(CheckreinError):
+    """The store cannot be read or written. Nothing was run."""
+
+
+class StoreBusy(StoreUnavailable):
+    """The store is locked at this moment, and the caller asked not to wait."""

@@ -1,0 +1,400 @@
+"""The store: an append-only journal of events, and rows derived from it.
+
+A step of a call is ONE `Batch` and one transaction: events, holds and settles, and changes
+of rows. Either all of it is on disk or none. Backends implement `Store`; which one is used
+is said by a URL (`memory:`, `sqlite:///PATH`, or a scheme that an installed package offers
+under the entry-point group `checkrein.stores`).
+
+Trees: `view` and `payload` are JSON trees (dict with str keys, list, str, int, float, bool,
+None) made by `checkrein.codec`. A backend must treat them as frozen. `MemoryStore` keeps them
+as they are; a durable backend encodes them before it takes its write lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+from checkrein.errors import ConfigError
+from checkrein.verdicts import Settle, Unit
+
+Tree: TypeAlias = Any
+"""A JSON tree."""
+
+SessionState: TypeAlias = Literal["ACTIVE", "COMPLETED", "FAILED", "ABANDONED"]
+Rollback: TypeAlias = Literal["none", "rolling_back", "rolled_back", "partial"]
+
+
+@dataclass(slots=True)
+class NewEvent:
+    """An event to append. `attempt` matters for kinds `intent` and `outcome` only: there
+    (call, kind, attempt) is unique, and a second one is refused with `DuplicateIntent`."""
+
+    kind: str
+    call: str
+    at: int
+    """Microseconds since the epoch, from the Rein's clock."""
+    view: Tree
+    payload: Tree | None = None
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A stored event."""
+
+    seq: int
+    """Store-wide, rising; order of commits."""
+    session: str
+    n: int
+    """Position in the session's chain, from 1."""
+    kind: str
+    call: str
+    attempt: int
+    at: int
+    view: Tree
+    ref: str
+    """SHA-256 over salt and bytes of the payload (hex); empty if there is none. It is part of
+    the hashed event, so a payload can be erased and the chain still verifies."""
+    prev: str
+    hash: str
+    """`sha256` over `prev` and every stored column, hex."""
+
+
+@dataclass(slots=True)
+class HoldRow:
+    """A hold to take. `id` is unique: call, attempt and account."""
+
+    id: str
+    account: str
+    amount: int
+    unit: Unit
+    limit: int
+    window: float | None
+    settle: Settle
+    call: str
+    session: str
+
+
+@dataclass(slots=True)
+class SettleRow:
+    """Close a hold: `actual` is booked as spent (may be above the held amount), the hold goes.
+
+    With `window`, the booked amount counts in the account until it slides out. Settling a hold
+    that is not there changes nothing.
+    """
+
+    id: str
+    actual: int
+
+
+@dataclass(slots=True)
+class Put:
+    """Write a row of `kind`, if its present state is one of `if_state`.
+
+    `if_state=None`: whatever it is, and also if there is no row. `if_state=("",)`: only if
+    there is no row yet. Otherwise `Conflict`, and nothing of the batch is written.
+    """
+
+    kind: str
+    id: str
+    state: str
+    body: Mapping[str, Any]
+    """JSON tree."""
+    session: str = ""
+    label: str = ""
+    """One more column to look up by (approval: tool; grant: agent)."""
+    if_state: tuple[str, ...] | None = None
+
+
+@dataclass(slots=True)
+class SessionPut:
+    """Create or change the session's own row. Fields left None stay as they are."""
+
+    create: bool = False
+    state: SessionState | None = None
+    rollback: Rollback | None = None
+    stopped: bool | None = None
+    body: Mapping[str, Any] | None = None
+    """agent, user, tenant, task, intent, parent, policy ...: JSON tree; only at `create`."""
+    if_state: tuple[str, ...] | None = None
+    """Refuse with `Conflict` unless the session's state is one of these."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """One transaction."""
+
+    session: str
+    events: Sequence[NewEvent]
+    at: int
+    """Microseconds since the epoch."""
+    fence: int | None = None
+    """The writer's fence. Older than the stored one: `FencedOut`. None: not checked."""
+    admit: bool = False
+    """True for the intent of a tool or model call: refused with `SessionClosed` unless the
+    session is ACTIVE, not stopped and its rollback is `none`."""
+    holds: Sequence[HoldRow] = ()
+    """All or none: the first without room raises `HoldRefused`."""
+    settles: Sequence[SettleRow] = ()
+    puts: Sequence[Put] = ()
+    session_put: SessionPut | None = None
+    durable: bool = False
+    """This batch must also survive a power cut, where the backend was opened so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a commit gave: the store-wide number of its last event, the session's next number."""
+
+    seq: int
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A session as stored."""
+
+    id: str
+    state: SessionState
+    rollback: Rollback
+    stopped: bool
+    owner: str
+    """Id of the owning process's lease; empty if nobody owns it."""
+    fence: int
+    n: int
+    head: str
+    created: int
+    updated: int
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A row as stored."""
+
+    kind: str
+    id: str
+    state: str
+    session: str
+    label: str
+    created: int
+    updated: int
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """An account: enforced total = spent + held."""
+
+    account: str
+    unit: Unit
+    spent: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenHold:
+    """A hold that is not settled."""
+
+    id: str
+    account: str
+    amount: int
+    unit: Unit
+    settle: Settle
+    call: str
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerRow:
+    """A process's lease: who it is, and when it was last heard of."""
+
+    id: str
+    host: str
+    boot: str
+    pid: int
+    started: str
+    """Start time of the process as the system tells it: a re-used pid differs."""
+    beat: int
+    """Microseconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Rows and where the next page begins (None = no more)."""
+
+    rows: Sequence[Any]
+    next: str | None = None
+
+
+class Erased:
+    """What `payload` returns for a payload that was erased or was too large to keep."""
+
+    def __repr__(self) -> str:
+        return "ERASED"
+
+
+ERASED = Erased()
+
+
+class Store(Protocol):
+    """What a backend must do. Every method may be called from any thread.
+
+    Raises `StoreUnavailable` where the backend cannot be read or written.
+    """
+
+    url: str
+    blocking: bool
+    """Calls may wait for a lock or a disk: async entries then keep them off the loop."""
+    key: bytes
+    """32 random bytes, made with the store: keys the HMACs of digests."""
+
+    def commit(self, batch: Batch, *, wait: bool = True) -> Committed:
+        """Write one batch in one transaction.
+
+        `wait=False`: raise `StoreBusy` at once where the write lock is taken.
+        Raises `Conflict` and its kinds; then nothing was written.
+        """
+        ...
+
+    def commit_many(self, batches: Sequence[Batch]) -> list[Committed | Exception]:
+        """Write several batches as one group: each stands or falls alone."""
+        ...
+
+    def session(self, id: str) -> SessionRow | None: ...
+
+    def sessions(
+        self,
+        *,
+        state: str | None = None,
+        rollback: str | None = None,
+        owner: str | None = None,
+        parent: str | None = None,
+        agent: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """Newest first, by page. `parent` selects the direct children of a session."""
+        ...
+
+    def events(
+        self,
+        *,
+        session: str | None = None,
+        call: str | None = None,
+        kinds: Sequence[str] | None = None,
+        after: int = 0,
+        before: int | None = None,
+        reverse: bool = False,
+        limit: int = 1000,
+    ) -> list[Event]:
+        """Events by `seq`; `after` and `before` are exclusive."""
+        ...
+
+    def payload(self, seq: int) -> Tree | Erased | None:
+        """The exact payload of an event; None if it never had one.
+
+        Raises `StoreUnavailable` if its bytes do not match the event's `ref`.
+        """
+        ...
+
+    def erase(self, seqs: Iterable[int]) -> int:
+        """Erase payloads; the chain still verifies. Returns how many there were."""
+        ...
+
+    def record(self, kind: str, id: str) -> Record | None: ...
+
+    def records(
+        self,
+        kind: str,
+        *,
+        state: str | None = None,
+        session: str | None = None,
+        label: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """Oldest first, by page."""
+        ...
+
+    def balance(self, account: str, *, at: int | None = None, window: float | None = None) -> Balance | None: ...
+
+    def balances(self, prefix: str = "", limit: int = 1000) -> list[Balance]: ...
+
+    def holds(
+        self, *, session: str | None = None, call: str | None = None, account: str | None = None
+    ) -> list[OpenHold]: ...
+
+    def beat(self, owner: OwnerRow) -> None:
+        """Write a process's lease (insert or renew)."""
+        ...
+
+    def owner(self, id: str) -> OwnerRow | None: ...
+
+    def drop_owner(self, id: str) -> None: ...
+
+    def claim(self, session: str, owner: str, *, expect: int, at: int) -> int:
+        """Become the owner if the session's fence is still `expect`; returns the new fence.
+
+        Raises `Conflict` if somebody was faster.
+        """
+        ...
+
+    def changed(self, topic: str = "", after: int = -1) -> int:
+        """A number that differs from an earlier one if anything may have been committed
+        since, by this process or another. Cheap enough to poll."""
+        ...
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` after every commit of THIS process; returns how to stop that."""
+        ...
+
+    def verify(self, session: str) -> Event | None:
+        """Recompute the session's chain: the first bad event, or None if all is well."""
+        ...
+
+    def rebuild(self, *, repair: bool = False) -> list[str]:
+        """Re-fold what can be derived from events; describe each difference."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class StoreOptions:
+    """What a Rein asks of its store at opening."""
+
+    durability: Literal["process", "power"] = "process"
+    """`process` survives kills; `power` also survives a power cut (intents are synced)."""
+    max_payload: int = 8 * 1024 * 1024
+    encrypt: bool = False
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def open_store(url: str, options: StoreOptions | None = None) -> Store:
+    """Open the store that `url` names.
+
+    Raises `ConfigError` for an unknown scheme and `StoreUnavailable` where it cannot be used.
+    """
+    options = options or StoreOptions()
+    scheme = url.partition(":")[0]
+    if scheme == "memory":
+        from checkrein.store.memory import MemoryStore
+
+        return MemoryStore(url, options)
+    if scheme == "sqlite":
+        from checkrein.store.sqlite import SqliteStore
+
+        return SqliteStore(url, options)
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group="checkrein.stores"):
+        if entry.name == scheme:
+            opened: Store = entry.load()(url, options)
+            return opened
+    raise ConfigError(
+        f"store {url.partition('@')[2] or url!r}: unknown scheme {scheme!r}; "
+        "use memory:, sqlite:///PATH, or install a package that offers this scheme"
+    )

@@ -1,0 +1,148 @@
+"""What a hook may answer. Small frozen values: no exceptions, no dicts.
+
+Strictness of `pre_call` verdicts: Deny > Ask > Answer > Rewrite. In any order of
+plugins the strictest wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from checkrein.call import Call, CostState, Usage
+
+Unit: TypeAlias = Literal["usd", "tokens", "calls", "seconds"]
+Settle: TypeAlias = Literal["measured", "keep", "release"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """Go on with another call: arguments, model name or a shorter timeout may differ."""
+
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """Veto. `halt` ends the whole run, not only this call."""
+
+    reason: str
+    rule: str = ""
+    halt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Somebody must approve: before the call, or (from `post_call`) after it."""
+
+    reason: str
+    rule: str = ""
+    risk: Literal["low", "medium", "high"] = "medium"
+    expires: float | None = None
+    """Seconds until the request lapses; None = the Rein's default."""
+    who: tuple[str, ...] = ()
+    """Who may answer; empty = anybody who can reach the record."""
+    quorum: int = 1
+    """How many different people must approve."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Short-circuit: `value` is the result and nothing runs. Later guards still run."""
+
+    value: Any
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Take `amount` from `account` when, and only when, the call is about to run.
+
+    Amounts are integers: nano-dollars for `usd`, tokens, counts. A window is sliding and in
+    seconds. `measured` settles at the measured value, `keep` at the amount, `release` at
+    nothing.
+    """
+
+    account: str
+    amount: int
+    unit: Unit
+    limit: int
+    window: float | None = None
+    settle: Settle = "measured"
+    rule: str = ""
+    halt: bool = False
+    on_refused: Literal["deny", "wait"] = "deny"
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """The caller sees `value` instead of the result."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Run it again after `after` seconds: idempotent tools and model calls only."""
+
+    after: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """Run the whole chain again for another model (model calls only)."""
+
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """A decision: yes, and with other `arguments` if they were edited."""
+
+    by: str
+    arguments: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A decision: no."""
+
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """How to take an effect back: the name of a declared tool and its arguments."""
+
+    name: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Leave the effect in place; it is reported."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a call used and cost. Fields left None are somebody else's to fill."""
+
+    usage: Usage | None = None
+    cost: int | None = None
+    """Nano-dollars."""
+    state: CostState | None = None
+
+
+Cause: TypeAlias = Literal["plan", "error", "rejected", "explicit", "recover"]
+Sink: TypeAlias = Literal["journal", "span", "person", "log", "webhook"]
+
+PreOne: TypeAlias = "Rewrite | Deny | Ask | Answer | Hold | None"
+PreVerdict: TypeAlias = "PreOne | tuple[PreOne, ...]"
+PostVerdict: TypeAlias = "Replace | Retry | Fallback | Deny | Ask | None"
+Decision: TypeAlias = "Approved | Rejected | None"
+UndoVerdict: TypeAlias = "Undo | Skip | None"

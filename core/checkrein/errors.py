@@ -8,12 +8,12 @@
     │   ├── BudgetExceeded       a hold was refused
     │   ├── ApprovalRejected
     │   └── ApprovalExpired
-    ├── Halted                   the run was stopped from outside
     ├── ApprovalPending          waiting for a person; `.token` resumes it
     ├── InDoubt                  nobody can tell whether the effect is in place
     ├── RollbackFailed           effects are left; `.report` lists them
     ├── WouldBlock               a sync entry would have to wait on an event loop's thread
     ├── SessionClosed            the session takes no more calls
+    │   └── Halted               it was stopped from outside
     ├── Conflict                 a record is not in the state that the change needs
     │   ├── HoldRefused          internal: an account has no room
     │   ├── DuplicateIntent      internal: this attempt of this call was started already
@@ -122,10 +122,6 @@ class ApprovalExpired(Denied):
         super().__init__(reason, **details)
 
 
-class Halted(CheckreinError):
-    """The session was stopped from outside (`rein.stop`, `checkrein stop`)."""
-
-
 class ApprovalPending(CheckreinError):
     """The call waits for a person. Run it later with `rein.resume(token)`."""
 
@@ -162,6 +158,10 @@ class WouldBlock(CheckreinError, RuntimeError):
 
 class SessionClosed(CheckreinError):
     """The session is over, stopped or rolling back: it takes no more calls."""
+
+
+class Halted(SessionClosed):
+    """The session was stopped from outside (`rein.stop`, `checkrein stop`)."""
 
 
 class Conflict(CheckreinError):

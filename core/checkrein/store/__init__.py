@@ -116,6 +116,8 @@ class SessionPut:
     state: SessionState | None = None
     rollback: Rollback | None = None
     stopped: bool | None = None
+    owner: str | None = None
+    """At `create`: the owner, whose fence becomes 1. Later only `""`: release the session."""
     body: Mapping[str, Any] | None = None
     """agent, user, tenant, task, intent, parent, policy ...: JSON tree; only at `create`."""
     if_state: tuple[str, ...] | None = None
@@ -150,6 +152,9 @@ class Committed:
 
     seq: int
     n: int
+    rollback: Rollback = "none"
+    """The session's rollback column after the commit: an outcome that lands in a session which
+    is rolling back, or rolled back, must be undone by whoever brings it."""
 
 
 @dataclass(frozen=True, slots=True)

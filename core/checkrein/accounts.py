@@ -1,0 +1,79 @@
+"""Holds: what a call takes from accounts before it runs, and what it settles at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from checkrein.call import NANO, Call, Outcome
+from checkrein.errors import BudgetExceeded, HoldRefused
+from checkrein.store import HoldRow, OpenHold, SettleRow
+from checkrein.verdicts import Hold
+
+
+def hold_rows(call: Call, holds: Sequence[Hold], attempt: int) -> list[HoldRow]:
+    """One row per account: several holds on one account and limit are taken as one."""
+    return [
+        HoldRow(
+            id=f"{call.id}/{attempt}/{index}/{hold.account}",
+            account=hold.account,
+            amount=hold.amount,
+            unit=hold.unit,
+            limit=hold.limit,
+            window=hold.window,
+            settle=hold.settle,
+            call=call.id,
+            session=call.session,
+        )
+        for index, hold in enumerate(holds)
+    ]
+
+
+def actual(row: HoldRow | OpenHold, outcome: Outcome) -> int:
+    """What a hold settles at.
+
+    `not_done` gives back. What could not be measured is charged in full: a missing price or
+    a lost reply is never free.
+    """
+    if outcome.state == "not_done" or row.settle == "release":
+        return 0
+    if row.settle == "keep":
+        return row.amount
+    if row.unit == "usd" and outcome.cost is not None and outcome.cost_state != "unpriced":
+        return max(0, outcome.cost)
+    if row.unit == "tokens" and outcome.usage is not None:
+        return max(0, outcome.usage.total_tokens)
+    if row.unit == "seconds" and outcome.state == "done":
+        return max(0, round(outcome.duration))
+    return row.amount
+
+
+def settle_rows(rows: Iterable[HoldRow | OpenHold], outcome: Outcome) -> list[SettleRow]:
+    """Close every hold of a call by what became of it."""
+    return [SettleRow(row.id, actual(row, outcome)) for row in rows]
+
+
+def overrun(rows: Iterable[HoldRow | OpenHold], outcome: Outcome) -> list[str]:
+    """Accounts where more was spent than held: booked all the same, and flagged."""
+    return [row.account for row in rows if actual(row, outcome) > row.amount]
+
+
+def amount_text(amount: int, unit: str) -> str:
+    """An amount as people read it."""
+    return f"${amount / NANO:.4f}" if unit == "usd" else f"{amount} {unit}"
+
+
+def refused(call: Call, hold: Hold, error: HoldRefused, plugin: str) -> BudgetExceeded:
+    """The typed denial for a hold without room."""
+    window = f" within {hold.window:g} s" if hold.window else ""
+    held = f", {amount_text(error.held, hold.unit)} held by running calls" if error.held else ""
+    return BudgetExceeded(
+        f"limit {amount_text(hold.limit, hold.unit)}{window} of {hold.account}: "
+        f"{amount_text(error.spent, hold.unit)} spent{held}, "
+        f"{amount_text(hold.amount, hold.unit)} needed",
+        account=hold.account,
+        rule=hold.rule,
+        tool=call.name,
+        call_id=call.id,
+        plugin=plugin,
+        halt=hold.halt,
+    )

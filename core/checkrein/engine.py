@@ -1,0 +1,572 @@
+"""The life of one call: bind, check, approve, commit the intent, execute, commit the outcome.
+
+One `async def` engine for sync and async entries (see `_io`). Everything that must hold on
+every road to a tool is here and nowhere else; adapters only build an `Entry` and translate
+what comes back.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from checkrein import accounts
+from checkrein._io import Abandoned
+from checkrein.call import Call, CallKind, Outcome, Usage, new_call, new_outcome
+from checkrein.checks import Checked, PreFold, fold_post
+from checkrein.codec import SCALARS, decode_arguments, encode, encode_arguments
+from checkrein.errors import (
+    CheckreinError,
+    Conflict,
+    Denied,
+    FencedOut,
+    HoldRefused,
+    InDoubt,
+    SessionClosed,
+    StoreUnavailable,
+    Unencodable,
+)
+from checkrein.journal import Journal
+from checkrein.store import Batch, HoldRow, Put
+from checkrein.telemetry import use
+from checkrein.undo import NotUndoable
+
+if TYPE_CHECKING:
+    from checkrein._io import IO
+    from checkrein.rein import Rein
+    from checkrein.session import Session
+    from checkrein.tools import Tool
+
+CURRENT: contextvars.ContextVar[tuple[str, str] | None] = contextvars.ContextVar(
+    "checkrein_call", default=None
+)
+"""(session, call) that this code runs inside."""
+
+_EMPTY: Mapping[str, str] = {}
+
+
+@dataclass(slots=True)
+class Entry:
+    """One way into the engine: what an adapter, `rein.call` or a rollback wants run."""
+
+    tool: Tool
+    arguments: dict[str, Any]
+    session: Session
+    kind: CallKind = "tool"
+    name: str = ""
+    """Model name for `kind="model"`; the tool's name otherwise."""
+    run: Callable[[Call, dict[str, Any]], Any] | None = None
+    """Executes the final call; None = the tool's own function."""
+    is_async: bool = False
+    """Whether `run` gives an awaitable."""
+    call_id: str = ""
+    """Derived from the framework's own ids, so that a resumed run finds its earlier self."""
+    keyed: bool = False
+    """`call_id` is such a key: a finished call with it is answered from the journal."""
+    parent: str = ""
+    task: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    wait: str = ""
+    """`block`, `suspend`, or empty for the session's setting."""
+    can_suspend: bool = False
+    """The framework can pause a run here (`auto` then suspends)."""
+    timeout: float | None = None
+    signals: tuple[type[BaseException], ...] = ()
+    """Control-flow exceptions of the framework: passed through, recorded as paused."""
+    dump: Callable[[Any], Any] | None = None
+    """Plain data for a result of the framework's own type; `load` is its inverse."""
+    load: Callable[[Any], Any] | None = None
+    usage: Callable[[Any], Usage | None] | None = None
+    """Reads what a model call used from its result."""
+    approved: str = ""
+    """Id of the approval under which this call is resumed."""
+    admit: bool = True
+    fence: int | None = None
+
+
+class Engine:
+    """Runs entries for one Rein."""
+
+    def __init__(self, rein: Rein, journal: Journal) -> None:
+        self.rein = rein
+        self.journal = journal
+        self.store = rein.store
+        self.now = rein.clock
+        self.telemetry = rein.telemetry
+        chains = rein.plugins.chains
+        self.pre = chains["pre_call"]
+        self.post = chains["post_call"]
+        self.measures = chains["measure"]
+        self.undoers = chains["on_rollback"]
+        self.observe = rein.mode == "observe"
+
+    async def run(self, io: IO, entry: Entry) -> Outcome:
+        """Run one entry to its end; raise what its caller has to see."""
+        outcome = await self.outcome(io, entry)
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome
+
+    async def outcome(self, io: IO, entry: Entry) -> Outcome:
+        """As `run`, but an error that the tool raised is in the outcome."""
+        session = entry.session
+        tool = entry.tool
+        tree = encode_arguments(entry.arguments, tool.opaque)
+        deep = not SCALARS.issuperset(map(type, tree.values()))
+        shown = self._thaw(tree, entry) if deep else dict(tree)
+        call_id = entry.call_id or self.rein.new_id()
+        current = CURRENT.get()
+        parent = entry.parent or (
+            current[1] if current is not None and current[0] == session.id else ""
+        )
+        options = self.rein.current_options()
+        call = new_call(
+            call_id,
+            session.id,
+            entry.kind,
+            entry.name or tool.info.name,
+            shown,
+            tool.info,
+            session.agent,
+            entry.task or session.task,
+            session.user,
+            session.tenant,
+            next(session.steps),
+            parent,
+            1,
+            {**session.labels, **entry.labels, **options.get("labels", _EMPTY)}
+            if entry.labels or session.labels or options
+            else _EMPTY,
+        )
+        if entry.keyed:
+            earlier = await self.rein.replay.earlier(io, entry, call, tree)
+            if earlier is not None:
+                return earlier
+        span = self.telemetry.call(call)
+        session.running.add(call_id)
+        outcome: Outcome | None = None
+        problem: BaseException | None = None
+        try:
+            if span is None:
+                outcome = await self._life(io, entry, call, tree, deep, None)
+            else:
+                with use(span):
+                    outcome = await self._life(io, entry, call, tree, deep, span)
+            problem = outcome.error
+            return outcome
+        except BaseException as error:
+            problem = error
+            raise
+        finally:
+            if call_id not in session.late:
+                session.running.discard(call_id)
+            if span is not None:
+                self.telemetry.finish(span, outcome, problem)
+
+    def _thaw(self, tree: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
+        """Exact arguments as fresh values: what a caller or plugin changes later is not seen."""
+        return decode_arguments(tree, entry.tool.classes, entry.arguments)
+
+    async def _life(
+        self, io: IO, entry: Entry, call: Call, tree: dict[str, Any], deep: bool, span: Any
+    ) -> Outcome:
+        given = tree
+        attempt = self.journal.next_attempt(call) if entry.keyed else 1
+        while True:
+            checked = await self.check(io, entry, call, tree)
+            for plugin, verdict in checked.notes if checked is not None else ():
+                self.telemetry.verdict(span, plugin, verdict)
+            approval: str = ""
+            if checked is not None:
+                if checked.denied is not None and not self.observe:
+                    await self.refuse(io, entry, call, tree, checked.denied)
+                if checked.call is not call and not self.observe:
+                    call = checked.call
+                    entry.arguments = dict(call.arguments)
+                    tree = encode_arguments(call.arguments, entry.tool.opaque)
+                    deep = not SCALARS.issuperset(map(type, tree.values()))
+                if checked.asks and not self.observe:
+                    granted = await self.rein.approvals.obtain(io, entry, call, tree, checked)
+                    if granted.arguments is not None:
+                        # Edited: what the approver wrote is checked like any other call.
+                        tree = granted.arguments
+                        deep = not SCALARS.issuperset(map(type, tree.values()))
+                        call = call.replace(arguments=self._thaw(tree, entry))
+                        entry.approved = granted.id
+                        continue
+                    approval = granted.id
+                if checked.answer is not None and not self.observe:
+                    return await self._answer(io, entry, call, tree, checked, approval)
+            try:
+                outcome, attempt, fallback = await self._attempts(
+                    io, entry, call, tree, deep, checked, approval, attempt
+                )
+            except Conflict:
+                # Somebody else started this very call: its outcome is ours as well.
+                return await self.rein.replay.other(io, entry, call)
+            if fallback is None:
+                return outcome
+            # The whole chain runs again for the other model, on the request as it came.
+            entry.name, tree = fallback, given
+            call = call.replace(name=fallback, arguments=self._thaw(given, entry))
+
+    async def check(
+        self, io: IO, entry: Entry, call: Call, tree: dict[str, Any]
+    ) -> Checked | None:
+        """Fold `pre_call`; None where no plugin has one."""
+        if not self.pre:
+            return None
+        recall, remember = self.rein.replay.external(io, entry, call, tree)
+        fold = PreFold(io, self.pre, self.rein.hook_timeout, recall, remember)
+        return await fold.run(call)
+
+    async def refuse(
+        self, io: IO, entry: Entry, call: Call, tree: dict[str, Any], denied: Denied
+    ) -> None:
+        """Record a denial and raise it."""
+        denied.session_id = call.session
+        event = self.journal.denied(call, tree, denied)
+        await self._commit(io, entry, Batch(call.session, (event,), event.at))
+        raise denied
+
+    async def _answer(
+        self,
+        io: IO,
+        entry: Entry,
+        call: Call,
+        tree: dict[str, Any],
+        checked: Checked,
+        approval: str,
+    ) -> Outcome:
+        assert checked.answer is not None
+        plugin, answer = checked.answer
+        outcome = new_outcome(
+            "not_done", answer.value, None, None, 0, "reported", 0.0, 0, answer.source or plugin
+        )
+        event = self.journal.answered(call, tree, outcome, checked, self._encoded(entry, outcome))
+        puts = self._approval_puts(approval, "done", "approved")
+        await self._commit(io, entry, Batch(call.session, (event,), event.at, puts=puts))
+        folded = await self._after(io, entry, call, outcome)
+        return folded[0]
+
+    async def _attempts(
+        self,
+        io: IO,
+        entry: Entry,
+        call: Call,
+        tree: dict[str, Any],
+        deep: bool,
+        checked: Checked | None,
+        approval: str,
+        attempt: int,
+    ) -> tuple[Outcome, int, str | None]:
+        """Run until nothing asks for a retry: (outcome, next attempt, fallback model)."""
+        first = attempt
+        while True:
+            if attempt != call.attempt:
+                call = call.replace(attempt=attempt)
+            rows = await self._intend(
+                io, entry, call, tree, checked, approval if attempt == first else "", attempt
+            )
+            outcome = await self._execute(io, entry, call, tree, deep, attempt, rows, approval)
+            if outcome.error is not None and not isinstance(outcome.error, Exception):
+                raise outcome.error
+            attempt += 1
+            if isinstance(outcome.error, entry.signals):
+                return outcome, attempt, None
+            folded, verdict = await self._after(io, entry, call, outcome)
+            if not isinstance(verdict, float):
+                return folded, attempt, verdict
+            await io.sleep(verdict)
+
+    async def _intend(
+        self,
+        io: IO,
+        entry: Entry,
+        call: Call,
+        tree: dict[str, Any],
+        checked: Checked | None,
+        approval: str,
+        attempt: int,
+    ) -> list[HoldRow]:
+        """Commit the intent with its holds, in one transaction. Only then may anything run."""
+        holds = checked.holds if checked is not None else []
+        event = self.journal.intent(call, entry, tree, checked, attempt)
+        rows = accounts.hold_rows(call, [h for _, h in holds], attempt) if holds else []
+        puts = self._approval_puts(approval, "started", "approved") if approval else ()
+        batch = Batch(
+            call.session,
+            (event,),
+            event.at,
+            entry.session.fence if entry.fence is None else entry.fence,
+            entry.admit,
+            rows,
+            (),
+            puts,
+            None,
+            True,
+        )
+        swept = False
+        deadline = time.monotonic() + self.rein.hold_wait
+        while True:
+            try:
+                await self._commit(io, entry, batch)
+                return rows
+            except HoldRefused as error:
+                plugin, hold = holds[error.index]
+                if self.observe:
+                    self.journal.note_observed(event, plugin, "hold_refused")
+                    rows = [r for r in rows if r is not batch.holds[error.index]]
+                    holds = [h for h in holds if h[1] is not hold]
+                    batch.holds = rows
+                    continue
+                if not swept:
+                    swept = True
+                    if self.rein.sweep(hold.account):
+                        continue
+                if hold.on_refused == "wait" and time.monotonic() < deadline:
+                    mark = self.store.changed()
+                    await io.wait(
+                        lambda mark=mark: self.store.changed() != mark,  # type: ignore[misc]
+                        deadline,
+                        f"single flight on {hold.account}",
+                    )
+                    continue
+                refusal = accounts.refused(call, hold, error, plugin)
+                await self.refuse(io, entry, call, tree, refusal)
+
+    async def _execute(
+        self,
+        io: IO,
+        entry: Entry,
+        call: Call,
+        tree: dict[str, Any],
+        deep: bool,
+        attempt: int,
+        rows: list[HoldRow],
+        approval: str,
+    ) -> Outcome:
+        """Run the tool on a frozen copy, and commit what became of it at once."""
+        exact = self._thaw(tree, entry) if deep else tree
+        tool = entry.tool
+        timeout = self._timeout(entry, call)
+        token = CURRENT.set((call.session, call.id))
+        started = time.perf_counter()
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            if timeout is None and entry.run is None and tool.simple and not tool.is_async:
+                value = tool.fn(**exact)  # type: ignore[misc] - entries of declared-only tools
+                # are refused when they are built
+                if hasattr(value, "__await__"):
+                    pending = value
+                    value = await io.call(
+                        lambda: pending, timeout=None, is_async=True, late=_no_late
+                    )
+            else:
+                value = await io.call(
+                    self._thunk(entry, call, exact),
+                    timeout=timeout,
+                    is_async=entry.is_async or (entry.run is None and tool.is_async),
+                    late=lambda future: self._late(entry, call, tree, attempt, future),
+                )
+        except Abandoned:
+            error = TimeoutError(
+                f"{call.name} {call.id} gave no answer in {timeout:g} s; its effect is unknown"
+            )
+        except BaseException as raised:  # noqa: BLE001 - every way out of a tool must be recorded
+            error = raised
+        finally:
+            CURRENT.reset(token)
+        state = "done"
+        if error is not None:
+            state = "not_done" if isinstance(error, tool.no_effect_on) else "unknown"
+        elapsed = time.perf_counter() - started
+        usage = None
+        if entry.usage is not None and error is None:
+            usage = self._usage(entry, value)
+        outcome = new_outcome(
+            state, value, error, usage, None, None, elapsed, attempt, "call"
+        )
+        if self.measures:
+            outcome = self.journal.measured(self.measures, call, outcome)
+        await self._land(io, entry, call, tree, outcome, rows, attempt, approval)
+        return outcome
+
+    def _usage(self, entry: Entry, value: Any) -> Usage | None:
+        try:
+            return entry.usage(value) if entry.usage is not None else None
+        except Exception:
+            # The effect has happened: a usage report that cannot be read costs the hold in full.
+            self.rein.log.warning("usage of %s could not be read", entry.name or entry.tool.info.name)
+            return None
+
+    def _thunk(self, entry: Entry, call: Call, exact: dict[str, Any]) -> Callable[[], Any]:
+        run = entry.run
+        if run is not None:
+            return lambda: run(call, exact)
+        fn = entry.tool.fn
+        assert fn is not None
+        args, kwargs = entry.tool.spread(exact)
+        return lambda: fn(*args, **kwargs)
+
+    def _timeout(self, entry: Entry, call: Call) -> float | None:
+        limits = [t for t in (call.tool.timeout, entry.timeout) if t is not None]
+        option = self.rein.current_options().get("timeout")
+        if option is not None:
+            limits.append(option)
+        return min(limits) if limits else None
+
+    async def _land(
+        self,
+        io: IO,
+        entry: Entry,
+        call: Call,
+        tree: dict[str, Any],
+        outcome: Outcome,
+        rows: list[HoldRow],
+        attempt: int,
+        approval: str,
+        kind: str = "outcome",
+    ) -> None:
+        """Commit an outcome with its undo plan, and settle its holds; then undo it if the
+        session was rolled back meanwhile."""
+        paused = isinstance(outcome.error, entry.signals)
+        plan, why = await self._plan(io, entry, call, tree, outcome)
+        event = self.journal.outcome(
+            call, outcome, self._encoded(entry, outcome), plan, why, attempt, rows, paused, kind
+        )
+        batch = Batch(
+            call.session,
+            (event,),
+            event.at,
+            settles=accounts.settle_rows(rows, outcome) if rows else (),
+            puts=self._approval_puts(approval, "done", "started") if approval and not paused else (),
+        )
+        try:
+            if outcome.error is None or isinstance(outcome.error, Exception):
+                committed = await self._commit(io, entry, batch)
+            else:
+                # Cancelled or interrupted: no further wait may come between effect and record.
+                committed = self.store.commit(batch)
+                self.rein.notify(committed, batch)
+        except StoreUnavailable as error:
+            raise InDoubt(
+                f"{call.name} {call.id} ran, but the store failed before its outcome was recorded "
+                f"({error}); run `checkrein recover` once the store is back",
+                call_id=call.id,
+                outcome=outcome,
+            ) from error
+        if committed.rollback != "none" and entry.kind != "undo" and outcome.state != "not_done":
+            await self.rein.rollbacks.late(io, call.session, call.id)
+
+    async def _plan(
+        self, io: IO, entry: Entry, call: Call, tree: dict[str, Any], outcome: Outcome
+    ) -> tuple[dict[str, Any] | None, str]:
+        """The stored undo plan, or why there is none."""
+        if entry.kind != "tool" or outcome.state == "not_done":
+            return None, ""
+        plan = entry.tool.undo
+        if plan is None and not self.undoers:
+            return None, ""
+        if plan is not None:
+            try:
+                exact = self._thaw(tree, entry)
+                if outcome.state == "done":
+                    bound = plan.bind(exact, outcome.value)
+                else:
+                    bound = plan.bind(exact)
+                return {"undo": plan.name, "arguments": encode_arguments(bound)}, ""
+            except (NotUndoable, Unencodable) as error:
+                return None, str(error)
+        return await self.rein.rollbacks.supplied(io, call, outcome, "plan")
+
+    def _encoded(self, entry: Entry, outcome: Outcome) -> tuple[Any, bool]:
+        """(tree of the result, whether it is complete): never fails the call."""
+        value = outcome.value
+        if type(value) in SCALARS:
+            return value, True
+        try:
+            return encode(entry.dump(value) if entry.dump is not None else value, "result"), True
+        except Exception:
+            # The effect has happened; a result that cannot be recorded must not undo that.
+            return None, False
+
+    def _approval_puts(self, id: str, state: str, before: str) -> tuple[Put, ...]:
+        return self.rein.approvals.puts(id, state, before) if id else ()
+
+    def _late(self, entry: Entry, call: Call, tree: dict[str, Any], attempt: int, future: Any) -> None:
+        """A tool that was given up comes back: record it, and undo it if need be."""
+        session = entry.session
+        session.late.add(call.id)
+
+        def landed(done: Any) -> None:
+            from checkrein._io import finish
+
+            error = done.exception() if not done.cancelled() else None
+            value = None if error is not None or done.cancelled() else done.result()
+            state = "unknown" if error is not None or done.cancelled() else "done"
+            outcome = Outcome(state, value, error, attempts=attempt, source="late")
+            try:
+                finish(
+                    self._land(
+                        self.rein.sync_io, entry, call, tree, outcome, [], attempt, "", "late"
+                    )
+                )
+            except CheckreinError as problem:
+                self.rein.log.error("late result of %s %s: %s", call.name, call.id, problem)
+            finally:
+                session.late.discard(call.id)
+                session.running.discard(call.id)
+
+        future.add_done_callback(landed)
+
+    async def _after(
+        self, io: IO, entry: Entry, call: Call, outcome: Outcome
+    ) -> tuple[Outcome, float | str | None]:
+        """Fold `post_call`: (what the caller sees, delay of a retry or name of a fallback)."""
+        if not self.post:
+            return outcome, None
+        folded = await fold_post(io, self.post, self.rein.hook_timeout, call, outcome)
+        if self.observe:
+            if folded.notes:
+                event = self.journal.observed(call, folded.notes)
+                await self._commit(io, entry, Batch(call.session, (event,), event.at))
+            return outcome, None
+        if folded.retry is not None and self._repeatable(entry):
+            return outcome, float(folded.retry.after)
+        if folded.fallback is not None and entry.kind == "model":
+            return outcome, folded.fallback.model
+        if folded.changed:
+            event = self.journal.amended(
+                call, folded.outcome, self._encoded(entry, folded.outcome), folded.notes
+            )
+            await self._commit(io, entry, Batch(call.session, (event,), event.at))
+        if folded.asks:
+            await self.rein.approvals.after(io, entry, call, folded)
+        return folded.outcome, None
+
+    def _repeatable(self, entry: Entry) -> bool:
+        return entry.kind == "model" or entry.tool.info.idempotent
+
+    async def _commit(self, io: IO, entry: Entry, batch: Batch) -> Any:
+        try:
+            committed = (
+                await io.commit(batch)
+                if self.store.blocking
+                else self.store.commit(batch)
+            )
+        except FencedOut as error:
+            raise SessionClosed(
+                f"session {batch.session} is owned by another process now; nothing was run"
+            ) from error
+        if self.rein.observed:
+            self.rein.notify(committed, batch)
+        return committed
+
+
+def _no_late(future: Any) -> None:
+    """Nothing is abandoned without a timeout."""

@@ -1,0 +1,308 @@
+"""What is written of a call: events with a view for people and a payload for undo and resume.
+
+Kinds of events
+    session_started, session_ended, session_suspended, session_stopped, session_released
+    intent       a call is about to run; its holds are taken in the same transaction
+    outcome      what became of that attempt; settles its holds; carries the undo plan
+    late         the result of an attempt that was given up, when it came after all
+    answered     a call that did not run because a plugin answered it
+    denied       a call that did not run because a check, a person or a limit said no
+    amended      what the caller saw instead of the result
+    observed     what would have been decided (mode "observe")
+    guard        the stored verdict of a plugin that asks somebody outside
+    approval_*   asked, decided, expired
+    resolved, needs_human, rollback_started, undo_skipped, rollback_finished
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from checkrein import accounts
+from checkrein.call import Call, Outcome, Usage
+from checkrein.codec import SCALARS, describe
+from checkrein.store import Event, HoldRow, NewEvent, Store, Tree
+from checkrein.verdicts import Measured, Sink
+
+if TYPE_CHECKING:
+    import logging
+
+    from checkrein.checks import Checked
+    from checkrein.engine import Entry
+    from checkrein.errors import Denied
+    from checkrein.manager import Impl
+
+UNVIEWABLE = "[unviewable]"
+LONG = 4000
+"""Characters of one value that a view keeps; the payload keeps it whole."""
+
+
+class Journal:
+    """Builds the events of calls."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], int],
+        views: Sequence[Impl],
+        record: str,
+        log: logging.Logger,
+    ) -> None:
+        self.store = store
+        self.now = clock
+        self.views = views
+        self.record = record
+        self.log = log
+
+    def view(self, call: Call, value: Any, sink: Sink) -> Any:
+        """`value` as `sink` may show it: every plugin's `view` in turn, then plain data."""
+        for impl in self.views:
+            try:
+                value = impl(call, value, sink)
+            except Exception as error:
+                # A view that fails must hide the value, whatever it raised.
+                self.log.error("view of plugin %s raised %s", impl.plugin, type(error).__name__)
+                return UNVIEWABLE
+        return describe(value)
+
+    def _arguments(self, call: Call, tree: Mapping[str, Tree]) -> Tree:
+        if not self.views and _short(tree):
+            return tree
+        return self.view(call, call.arguments, "journal")
+
+    def _value(self, call: Call, value: Any) -> Tree:
+        if not self.views and type(value) in SCALARS:
+            if type(value) is not str or len(value) <= LONG:
+                return value
+        return self.view(call, value, "journal")
+
+    def _keeps(self, call: Call) -> bool:
+        return self.record == "all" or (self.record == "tools" and call.kind != "model")
+
+    def intent(
+        self, call: Call, entry: Entry, tree: dict[str, Tree], checked: Checked | None, attempt: int
+    ) -> NewEvent:
+        """A call is about to run."""
+        tool = entry.tool
+        view: dict[str, Tree] = {
+            "kind": call.kind,
+            "name": call.name,
+            "arguments": self._arguments(call, tree),
+            "effect": tool.info.effect,
+            "undo": tool.info.undo or "",
+            "step": call.step,
+        }
+        if call.parent:
+            view["parent"] = call.parent
+        if call.task:
+            view["task"] = call.task
+        if call.labels:
+            view["labels"] = dict(call.labels)
+        if checked is not None:
+            if checked.notes:
+                view["verdicts"] = [list(note) for note in checked.notes]
+            if checked.unchecked:
+                view["unchecked"] = list(checked.unchecked)
+        # Undo and resume need the exact arguments of tools and undos whatever `record` says;
+        # model requests are kept for resuming only.
+        keep = call.kind != "model" or self._keeps(call)
+        return NewEvent(
+            "intent", call.id, self.now(), view, {"arguments": tree} if keep else None, attempt
+        )
+
+    def note_observed(self, event: NewEvent, plugin: str, verdict: str) -> None:
+        """Add what would have been decided to an intent that is not committed yet."""
+        event.view.setdefault("verdicts", []).append([plugin, verdict])
+
+    def outcome(
+        self,
+        call: Call,
+        outcome: Outcome,
+        encoded: tuple[Tree, bool],
+        plan: dict[str, Any] | None,
+        why: str,
+        attempt: int,
+        rows: Sequence[HoldRow],
+        paused: bool,
+        kind: str = "outcome",
+    ) -> NewEvent:
+        """What became of an attempt."""
+        view: dict[str, Tree] = {
+            "state": outcome.state,
+            "us": round(outcome.duration * 1e6),
+        }
+        payload: dict[str, Tree] | None = {}
+        if outcome.error is None:
+            view["result"] = self._value(call, outcome.value)
+            if self._keeps(call):
+                tree, complete = encoded
+                if complete:
+                    payload = {"result": tree}
+                else:
+                    view["unrecorded"] = type(outcome.value).__name__
+        else:
+            view["error"] = self._error(call, outcome.error)
+            view["ended"] = _ended(outcome.error, paused)
+        if outcome.usage is not None:
+            view["usage"] = usage_tree(outcome.usage)
+        if outcome.cost_state is not None:
+            view["cost"] = outcome.cost
+            view["cost_state"] = outcome.cost_state
+        if plan is not None:
+            view["plan"] = plan["undo"]
+            payload = {**(payload or {}), "plan": plan}
+        elif why:
+            view["not_undoable"] = why
+        over = accounts.overrun(rows, outcome) if rows else ()
+        if over:
+            view["overrun"] = list(over)
+        return NewEvent(kind, call.id, self.now(), view, payload or None, attempt)
+
+    def _error(self, call: Call, error: BaseException) -> Tree:
+        return {
+            "type": type(error).__name__,
+            "message": self.view(call, str(error)[: 4 * LONG], "journal"),
+        }
+
+    def answered(
+        self,
+        call: Call,
+        tree: dict[str, Tree],
+        outcome: Outcome,
+        checked: Checked,
+        encoded: tuple[Tree, bool],
+    ) -> NewEvent:
+        """A plugin's answer stands for the result; nothing ran."""
+        view = {
+            "kind": call.kind,
+            "name": call.name,
+            "arguments": self._arguments(call, tree),
+            "step": call.step,
+            "state": outcome.state,
+            "source": outcome.source,
+            "result": self._value(call, outcome.value),
+            "verdicts": [list(note) for note in checked.notes],
+        }
+        payload = {"result": encoded[0]} if encoded[1] else None
+        return NewEvent("answered", call.id, self.now(), view, payload)
+
+    def denied(self, call: Call, tree: dict[str, Tree], denied: Denied) -> NewEvent:
+        """A call that was not run."""
+        view = {
+            "kind": call.kind,
+            "name": call.name,
+            "arguments": self._arguments(call, tree),
+            "step": call.step,
+            "code": denied.code,
+            "reason": self.view(call, denied.reason, "journal"),
+            "rule": denied.rule,
+            "plugin": denied.plugin,
+            "halt": denied.halt,
+        }
+        return NewEvent("denied", call.id, self.now(), view)
+
+    def amended(
+        self,
+        call: Call,
+        outcome: Outcome,
+        encoded: tuple[Tree, bool],
+        notes: Iterable[tuple[str, str]],
+    ) -> NewEvent:
+        """What the caller saw instead of the result."""
+        view: dict[str, Tree] = {"verdicts": [list(note) for note in notes]}
+        payload = None
+        if outcome.error is None:
+            view["result"] = self._value(call, outcome.value)
+            payload = {"result": encoded[0]} if encoded[1] and self._keeps(call) else None
+        else:
+            view["error"] = self._error(call, outcome.error)
+        return NewEvent("amended", call.id, self.now(), view, payload)
+
+    def observed(self, call: Call, notes: Iterable[tuple[str, str]]) -> NewEvent:
+        """What `post_call` would have changed."""
+        return NewEvent(
+            "observed", call.id, self.now(), {"verdicts": [list(note) for note in notes]}
+        )
+
+    def event(self, kind: str, call: str = "", payload: Tree = None, **view: Tree) -> NewEvent:
+        """An event about a session or a finding."""
+        return NewEvent(kind, call, self.now(), view, payload)
+
+    def next_attempt(self, call: Call) -> int:
+        """Number of the next attempt of a call that may have been tried before."""
+        last = self.store.events(call=call.id, kinds=("intent",), reverse=True, limit=1)
+        return last[0].attempt + 1 if last else 1
+
+    def measured(self, measures: Sequence[Impl], call: Call, outcome: Outcome) -> Outcome:
+        """Merge what the plugins measured, field by field; a failing one is `estimated`.
+
+        Raises nothing: the effect has happened, so two plugins that fill one field are logged
+        and the first one counts.
+        """
+        found: dict[str, Any] = {}
+        by: dict[str, str] = {}
+        for impl in measures:
+            try:
+                measured = impl(call, outcome)
+            except Exception as error:
+                # Whatever a measure raises, the call is charged at its hold.
+                self.log.error("measure of plugin %s raised %s", impl.plugin, type(error).__name__)
+                found.setdefault("cost_state", "estimated")
+                continue
+            if not isinstance(measured, Measured):
+                continue
+            for name, value in (
+                ("usage", measured.usage),
+                ("cost", measured.cost),
+                ("cost_state", measured.state),
+            ):
+                if value is None:
+                    continue
+                if name in found and found[name] != value:
+                    self.log.error(
+                        "plugins %s and %s both measure %s of %s: the first counts",
+                        by.get(name, "?"), impl.plugin, name, call.name,
+                    )
+                    continue
+                found[name] = value
+                by[name] = impl.plugin
+        return outcome.replace(**found) if found else outcome
+
+
+def _short(tree: Mapping[str, Tree]) -> bool:
+    for value in tree.values():
+        if type(value) not in SCALARS or (type(value) is str and len(value) > LONG):
+            return False
+    return True
+
+
+def _ended(error: BaseException, paused: bool) -> str:
+    """How an attempt ended, as statistics and breakers may count it."""
+    if paused:
+        return "paused"
+    names = {cls.__name__ for cls in type(error).__mro__}
+    if "CancelledError" in names or isinstance(error, (KeyboardInterrupt, SystemExit)):
+        return "cancelled"
+    if "Denied" in names:
+        return "denied"
+    if isinstance(error, TimeoutError):
+        return "timeout"
+    return "error"
+
+
+def usage_tree(usage: Usage) -> dict[str, Tree]:
+    """A usage as plain data, zeros left out."""
+    from dataclasses import fields
+
+    values = {f.name: getattr(usage, f.name) for f in fields(usage)}
+    return {name: value for name, value in values.items() if value}
+
+
+def is_effect(event: Event) -> bool:
+    """Whether an intent is one that a rollback has to look at."""
+    return (
+        event.kind == "intent"
+        and event.view.get("kind") == "tool"
+        and event.view.get("effect") != "read"
+    )

@@ -1,0 +1,388 @@
+"""Tool declarations: how arguments are bound, what undoes a tool, how to probe it.
+
+All inspection happens once, at declaration. Binding a call is then a dictionary built over
+cached names.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from checkrein.call import Effect, ToolInfo
+from checkrein.codec import SCALARS, annotation_classes
+from checkrein.errors import ConfigError
+from checkrein.undo import INJECTED, UndoPlan, undo_of
+
+_POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
+_POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
+_ARGS = inspect.Parameter.VAR_POSITIONAL
+_KWARGS = inspect.Parameter.VAR_KEYWORD
+
+
+class Tool:
+    """A declared tool: what is known of it, and the function if this process has it."""
+
+    __slots__ = (
+        "_args",
+        "_classes",
+        "_defaults",
+        "_kwargs",
+        "_names",
+        "_positional",
+        "_required",
+        "_signature",
+        "fn",
+        "info",
+        "is_async",
+        "no_effect_on",
+        "opaque",
+        "probe",
+        "signature_known",
+        "simple",
+        "thread_affine",
+        "undo",
+    )
+
+    def __init__(
+        self,
+        info: ToolInfo,
+        fn: Callable[..., Any] | None,
+        *,
+        undo: UndoPlan | None = None,
+        probe: Tool | None = None,
+        no_effect_on: tuple[type[BaseException], ...] = (),
+        thread_affine: bool = False,
+    ) -> None:
+        self.info = info
+        self.fn = fn
+        self.undo = undo
+        self.probe = probe
+        self.no_effect_on = no_effect_on
+        self.thread_affine = thread_affine
+        self.opaque = frozenset(info.opaque)
+        self.is_async = fn is not None and is_async_callable(fn)
+        self._classes: dict[str, type] | None = None
+        self._inspect(fn)
+        for name in info.opaque:
+            if self.signature_known and name not in self._names and self._kwargs is None:
+                raise ConfigError(f"tool {info.name}: opaque parameter {name!r} does not exist")
+        if thread_affine and info.timeout is not None:
+            raise ConfigError(
+                f"tool {info.name}: a timeout needs a worker thread, and thread_affine=True "
+                "forbids one; drop one of the two"
+            )
+
+    def _inspect(self, fn: Callable[..., Any] | None) -> None:
+        self._signature: inspect.Signature | None = None
+        if fn is not None:
+            try:
+                self._signature = inspect.signature(fn)
+            except (TypeError, ValueError):
+                self._signature = None
+        self.signature_known = self._signature is not None
+        parameters = list(self._signature.parameters.values()) if self._signature else []
+        named = [p for p in parameters if p.kind not in (_ARGS, _KWARGS)]
+        self._names = tuple(p.name for p in named)
+        self._positional = tuple(
+            p.name for p in named if p.kind in (_POSITIONAL_ONLY, _POSITIONAL)
+        )
+        self._required = frozenset(p.name for p in named if p.default is p.empty)
+        # A default that is not plain data (a sentinel) is left out of the recorded arguments:
+        # the function supplies it itself.
+        self._defaults = {
+            p.name: p.default
+            for p in named
+            if p.default is not p.empty and type(p.default) in SCALARS
+        }
+        self._args = next((p.name for p in parameters if p.kind is _ARGS), None)
+        self._kwargs = next((p.name for p in parameters if p.kind is _KWARGS), None)
+        if not self.signature_known:
+            self._args, self._kwargs = "args", "kwargs"
+        self.simple = (
+            self._args is None
+            and self._kwargs is None
+            and not any(p.kind is _POSITIONAL_ONLY for p in named)
+        )
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the parameters, `*args` and `**kwargs` included."""
+        extra = tuple(n for n in (self._args, self._kwargs) if n is not None)
+        return self._names + extra
+
+    @property
+    def required(self) -> frozenset[str]:
+        """Parameters without a default."""
+        return self._required
+
+    @property
+    def classes(self) -> dict[str, type]:
+        """Dataclasses, models and enums that the annotations name: only these are rebuilt."""
+        if self._classes is None:
+            self._classes = annotation_classes(self.fn) if self.fn is not None else {}
+        return self._classes
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments by parameter name, defaults included. Raises `TypeError` as a call would."""
+        names = self._names
+        if self.simple and not kwargs and len(args) == len(names):
+            if len(self._positional) == len(names):
+                return dict(zip(names, args, strict=True))
+        positional = self._positional
+        given = len(args)
+        if given > len(positional) and self._args is None:
+            raise self._misfit(args, kwargs)
+        bound = dict(zip(positional, args, strict=False))
+        if self._args is not None and (rest := args[len(positional) :]):
+            bound[self._args] = rest
+        if kwargs:
+            extra: dict[str, Any] = {}
+            for name, value in kwargs.items():
+                if name in bound or name not in names:
+                    if self._kwargs is None or name in bound:
+                        raise self._misfit(args, kwargs)
+                    extra[name] = value
+                else:
+                    bound[name] = value
+            if extra and self._kwargs is not None:
+                bound[self._kwargs] = extra
+        if len(bound) < len(names):
+            for name, default in self._defaults.items():
+                if name not in bound:
+                    bound[name] = default
+            if not self._required.issubset(bound):
+                raise self._misfit(args, kwargs)
+        return bound
+
+    def complete(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Named arguments (from a model, a journal) with defaults filled in."""
+        bound = dict(arguments)
+        for name, default in self._defaults.items():
+            bound.setdefault(name, default)
+        return bound
+
+    def _misfit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TypeError:
+        """The error Python itself would raise; `inspect` words it, on this slow path only."""
+        if self._signature is not None:
+            try:
+                self._signature.bind(*args, **kwargs)
+            except TypeError as error:
+                return TypeError(f"{self.info.name}(): {error}")
+        return TypeError(f"{self.info.name}(): arguments do not fit its parameters")
+
+    def spread(self, arguments: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+        """(args, kwargs) that give `arguments` to the function, positional-only ones included."""
+        if self.simple:
+            return (), dict(arguments)
+        rest = dict(arguments)
+        args: list[Any] = []
+        extra_args = rest.pop(self._args, ()) if self._args is not None else ()
+        extra_kwargs = rest.pop(self._kwargs, {}) if self._kwargs is not None else {}
+        for name in self._positional:
+            if name not in rest:
+                break
+            args.append(rest.pop(name))
+        return [*args, *extra_args], {**rest, **extra_kwargs}
+
+
+def is_async_callable(fn: Callable[..., Any]) -> bool:
+    """Whether calling `fn` gives a coroutine: functions, methods, partials, callable objects."""
+    while hasattr(fn, "func") and not inspect.isfunction(fn):
+        fn = fn.func
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
+        getattr(fn, "__call__", None)  # noqa: B004 - the method itself is looked at
+    )
+
+
+class Tools:
+    """The tools that one Rein knows, by name and by function."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Tool] = {}
+        self._by_fn: dict[Any, Tool] = {}
+        self.ambiguous: set[str] = set()
+        """Names under which different functions were called without a declaration."""
+        self._lock = threading.Lock()
+
+    def get(self, name: str) -> Tool | None:
+        """The tool declared under `name`."""
+        return self._by_name.get(name)
+
+    def __iter__(self) -> Any:
+        return iter(list(self._by_name.values()))
+
+    def of(self, fn: Callable[..., Any]) -> Tool:
+        """The tool of a function; declared on first sight with the defaults."""
+        try:
+            tool = self._by_fn.get(fn)
+        except TypeError:  # unhashable callables are declared by name only
+            tool = None
+        if tool is not None:
+            return tool
+        declared = getattr(fn, "__checkrein_tool__", None)
+        if isinstance(declared, Tool):
+            return declared
+        name = _name_of(fn)
+        with self._lock:
+            known = self._by_name.get(name)
+            if known is not None and known.fn is None:
+                return self._bind_declared(known, fn)
+            if known is not None and known.fn is not fn:
+                # Another function of this name: policies see one name, but what resumes or
+                # undoes by name cannot tell the two apart.
+                tool = Tool(ToolInfo(name, (fn.__doc__ or "").strip()), fn)
+                self.ambiguous.add(name)
+            else:
+                tool = Tool(ToolInfo(name, (fn.__doc__ or "").strip()), fn)
+                self._by_name[name] = tool
+            self._remember(fn, tool)
+        return tool
+
+    def _remember(self, fn: Callable[..., Any], tool: Tool) -> None:
+        try:
+            if len(self._by_fn) < 10_000:
+                self._by_fn[fn] = tool
+        except TypeError:
+            return
+
+    def _bind_declared(self, known: Tool, fn: Callable[..., Any]) -> Tool:
+        bound = Tool(
+            known.info,
+            fn,
+            undo=known.undo,
+            probe=known.probe,
+            no_effect_on=known.no_effect_on,
+            thread_affine=known.thread_affine,
+        )
+        self._by_name[known.info.name] = bound
+        self._remember(fn, bound)
+        return bound
+
+    def bind(self, name: str, fn: Callable[..., Any]) -> Tool:
+        """Give a declared name its function (frameworks, wrapped clients); declares if new."""
+        with self._lock:
+            known = self._by_name.get(name)
+            if known is None:
+                known = self._by_name[name] = Tool(ToolInfo(name, (fn.__doc__ or "").strip()), fn)
+            elif known.fn is None or known.fn is not fn:
+                known = self._bind_declared(known, fn)
+            return known
+
+    def add(self, tool: Tool, *, replace: bool = False) -> Tool:
+        """Register. Raises `ConfigError` if the name is taken by another function."""
+        name = tool.info.name
+        with self._lock:
+            known = self._by_name.get(name)
+            if known is not None and not replace:
+                raise ConfigError(
+                    f"tool {name!r} is declared twice; give one of them another name="
+                )
+            self._by_name[name] = tool
+            if tool.fn is not None:
+                self._remember(tool.fn, tool)
+        return tool
+
+    def declare(
+        self,
+        name: str,
+        fn: Callable[..., Any] | None = None,
+        *,
+        description: str = "",
+        schema: Mapping[str, Any] | None = None,
+        server: str = "",
+        effect: Effect = "write",
+        idempotent: bool = False,
+        timeout: float | None = None,
+        undo: Callable[..., Any] | str | None = None,
+        probe: Callable[..., Any] | None = None,
+        undo_safe_to_repeat: bool = False,
+        settle_time: float = 30.0,
+        opaque: Iterable[str] = (),
+        sinks: Iterable[str] = (),
+        trusted_fields: Iterable[str] = (),
+        no_effect_on: Iterable[type[BaseException]] = (),
+        thread_affine: bool = False,
+        labels: Mapping[str, str] | None = None,
+    ) -> Tool:
+        """Declare a tool. Raises `ConfigError` for settings that do not fit it."""
+        _check(name, effect, timeout, settle_time)
+        probe_tool = None
+        if probe is not None:
+            probe_tool = Tool(ToolInfo(f"{name}.probe", effect="read"), probe)
+        info = ToolInfo(
+            name=name,
+            description=description or ((fn.__doc__ or "").strip() if fn is not None else ""),
+            schema=schema,
+            server=server,
+            effect=effect,
+            idempotent=idempotent,
+            timeout=timeout,
+            undo=None,
+            has_probe=probe is not None,
+            undo_safe_to_repeat=undo_safe_to_repeat,
+            settle_time=float(settle_time),
+            sinks=tuple(sinks),
+            trusted_fields=tuple(trusted_fields),
+            opaque=_names(opaque, name, "opaque"),
+            labels=labels or {},
+        )
+        plain = Tool(info, fn, thread_affine=thread_affine)
+        plan = None
+        if undo is not None:
+            plan, undo_tool = undo_of(undo, plain, self._by_name.get)
+            import dataclasses
+
+            info = dataclasses.replace(info, undo=plan.name)
+            if undo_tool is not None and self._by_name.get(plan.name) is None:
+                self.add(undo_tool)
+        if probe_tool is not None:
+            _check_probe(plain, probe_tool)
+        tool = Tool(
+            info,
+            fn,
+            undo=plan,
+            probe=probe_tool,
+            no_effect_on=tuple(no_effect_on),
+            thread_affine=thread_affine,
+        )
+        known = self._by_name.get(name)
+        return self.add(tool, replace=known is not None and known.fn is None and fn is not None)
+
+
+def _check(name: str, effect: str, timeout: float | None, settle_time: float) -> None:
+    if not name or not isinstance(name, str):
+        raise ConfigError("a tool needs a name: a string that is not empty")
+    if effect not in ("read", "write", "egress"):
+        raise ConfigError(f"tool {name}: effect must be 'read', 'write' or 'egress'")
+    if timeout is not None and not 0 < timeout < 1e9:
+        raise ConfigError(f"tool {name}: timeout must be seconds above 0")
+    if not 0 <= settle_time < 1e9:
+        raise ConfigError(f"tool {name}: settle_time must be seconds, 0 or more")
+
+
+def _names(names: Iterable[str], tool: str, key: str) -> tuple[str, ...]:
+    if isinstance(names, str):
+        raise ConfigError(f"tool {tool}: {key} must be a list of names, not one string")
+    return tuple(names)
+
+
+def _check_probe(tool: Tool, probe: Tool) -> None:
+    if not tool.signature_known:
+        return
+    allowed = {*tool.parameters, *INJECTED}
+    for name in probe.parameters:
+        if name not in allowed and name in probe.required:
+            raise ConfigError(
+                f"tool {tool.info.name}: its probe takes {name!r}, which is neither one of the "
+                f"tool's parameters ({', '.join(tool.parameters)}) nor result, call or key"
+            )
+
+
+def _name_of(fn: Callable[..., Any]) -> str:
+    while hasattr(fn, "func") and not hasattr(fn, "__name__"):
+        fn = fn.func
+    return str(getattr(fn, "__name__", type(fn).__name__))

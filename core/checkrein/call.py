@@ -52,7 +52,7 @@ class ToolInfo:
     trusted_fields: tuple[str, ...] = ()
     opaque: tuple[str, ...] = ()
     """Names of arguments passed by reference: in no digest, journal or undo."""
-    labels: Mapping[str, str] = _EMPTY
+    labels: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
 
     def digest(self) -> str:
         """Bind a decision to this definition: changes with name, server, text or schema.
@@ -90,7 +90,7 @@ class Call:
     parent: str = ""
     """Id of the call inside which this one was made; for `undo`, the call undone."""
     attempt: int = 1
-    labels: Mapping[str, str] = _EMPTY
+    labels: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
 
     def replace(self, **changes: Any) -> Call:
         """Return a copy with `changes`, for `Rewrite`."""
@@ -167,6 +167,8 @@ def _draft_of(cls: type) -> type:
     return dataclasses.make_dataclass(
         "_Draft",
         [(f.name, f.type, field(default=f.default)) if f.default is not dataclasses.MISSING
+         else (f.name, f.type, field(default_factory=f.default_factory))
+         if f.default_factory is not dataclasses.MISSING
          else (f.name, f.type) for f in dataclasses.fields(cls)],
         slots=True,
     )

@@ -4,6 +4,7 @@
     ├── ConfigError              configuration, plugin, declaration: refused at start
     │   └── PluginError          a named plugin cannot be used
     ├── Unencodable              an argument cannot be recorded (also a TypeError)
+    ├── Undecodable              a recorded value cannot be rebuilt (also a ValueError)
     ├── Denied                   the call was not run
     │   ├── BudgetExceeded       a hold was refused
     │   ├── ApprovalRejected
@@ -58,6 +59,19 @@ class Unencodable(CheckreinError, TypeError):
             f"{path or 'value'}: a {kind} cannot be recorded exactly"
             + (f" ({why})" if why else "")
             + "; pass plain data, or declare the parameter opaque=(...)"
+        )
+
+
+class Undecodable(CheckreinError, ValueError):
+    """A recorded value cannot be rebuilt. `path` says which one."""
+
+    def __init__(self, path: str, kind: str, why: str = "") -> None:
+        self.path = path
+        self.kind = kind
+        super().__init__(
+            f"{path or 'value'}: a recorded {kind} cannot be rebuilt"
+            + (f" ({why})" if why else "")
+            + "; declare the tool here as it was declared where the call was recorded"
         )
 
 

@@ -1,0 +1,377 @@
+"""Payloads: exact trees as salted bytes, kept where they can be erased or sealed.
+
+A payload is referenced by `ref`, the SHA-256 over its salt and its bytes, which stands in the
+hashed event. So it can be erased, and the chain of events still verifies; and without the salt
+nobody can guess what it was. Up to 64 KB it is kept in the store's row, above that in a file
+beside the store, which is on disk before `pack` returns.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from checkrein.codec import dumps, loads
+from checkrein.errors import ConfigError, StoreUnavailable, Undecodable
+from checkrein.store import ERASED, Erased, Tree
+
+Place: TypeAlias = Literal["row", "file", "omitted"]
+
+ROW_LIMIT = 64 * 1024
+"""Bytes above which a payload goes into a file: long rows hold up the store's write lock."""
+
+SALT_BYTES = 16
+
+_SEALED = b"\x01"
+"""First byte of sealed bytes. JSON never begins with it."""
+_NONCE_BYTES = 12
+_TEMPORARY = ".tmp-"
+_HEX = frozenset("0123456789abcdef")
+
+
+@dataclass(slots=True)
+class Packed:
+    """A payload as it is stored."""
+
+    ref: str
+    """SHA-256 over salt and stored bytes, hex."""
+    salt: bytes
+    data: bytes
+    """`row`: the bytes. `file`: the file's name. `omitted`: empty."""
+    place: Place
+    """`omitted`: too large to keep, or erased since; a store that erases a row writes this and
+    empties salt and data."""
+    size: int = 0
+    """Bytes of the tree's text, also where they were not kept."""
+
+
+class Vault:
+    """Packs payloads and gives them back; owns the directory of the large ones.
+
+    `directory=None` keeps everything in rows. `max_bytes`: larger trees are not kept, only
+    their digest and size. `seal_key`: 32 bytes; packed bytes are then sealed with AES-GCM.
+    `key_source` says in messages where the key comes from. Safe to use from several threads
+    and processes, and after a fork.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None,
+        *,
+        max_bytes: int,
+        seal_key: bytes | None = None,
+        key_source: str = "CHECKREIN_KEY or the key file beside the store",
+    ) -> None:
+        self._directory = directory
+        self._max_bytes = max_bytes
+        self._key_source = key_source
+        self._cipher: Any = None if seal_key is None else _cipher(seal_key)
+
+    def pack(self, tree: Tree) -> Packed:
+        """The tree as salted bytes; a large one is on disk when this returns.
+
+        Raises `Unencodable` for what is not a tree, `StoreUnavailable` where the file cannot
+        be written.
+        """
+        data = dumps(tree).encode()
+        size = len(data)
+        salt = os.urandom(SALT_BYTES)
+        if size > self._max_bytes:
+            return Packed(_ref(salt, data), salt, b"", "omitted", size)
+        if self._cipher is not None:
+            nonce = os.urandom(_NONCE_BYTES)
+            data = _SEALED + nonce + self._cipher.encrypt(nonce, data, salt)
+        ref = _ref(salt, data)
+        if size <= ROW_LIMIT or self._directory is None:
+            return Packed(ref, salt, data, "row", size)
+        _write_file(self._directory, ref, data)
+        return Packed(ref, salt, ref.encode(), "file", size)
+
+    def unpack(self, packed: Packed) -> Tree | Erased:
+        """The tree, after its bytes are checked against `ref`; `ERASED` if it was not kept.
+
+        Raises `StoreUnavailable` where bytes are missing, altered, or sealed with another key.
+        """
+        if packed.place == "omitted":
+            return ERASED
+        data = packed.data if packed.place == "row" else self._read(packed)
+        if _ref(packed.salt, data) != packed.ref:
+            raise StoreUnavailable(
+                f"payload {packed.ref[:12]}: its bytes do not match the event that names it; "
+                "they were altered or damaged: restore them from a backup"
+            )
+        if data[:1] == _SEALED:
+            data = self._open(packed, data)
+        try:
+            return loads(data.decode())
+        except (Undecodable, UnicodeDecodeError) as error:
+            raise StoreUnavailable(
+                f"payload {packed.ref[:12]}: it is not a payload of this version"
+            ) from error
+
+    def erase(self, packed: Packed) -> None:
+        """Remove the file of a large payload; the others have none. Can be repeated."""
+        if packed.place != "file" or self._directory is None:
+            return
+        try:
+            self._path(packed).unlink(missing_ok=True)
+            _sync_directory(self._directory)
+        except FileNotFoundError:  # the directory itself is gone, and the file with it
+            return
+        except OSError as error:
+            raise _unavailable(f"payload {packed.ref[:12]} cannot be erased", error) from error
+
+    def sweep(
+        self, referenced: Callable[[str], bool] | None = None, *, older_than: float = 3600.0
+    ) -> int:
+        """Remove what killed processes have left; returns how many files that were.
+
+        Temporary files go if no process writes them any more. With `referenced`, complete
+        files go too whose `ref` it does not know and which are older than `older_than`
+        seconds: a younger one may be named by a transaction that is still open.
+        """
+        if self._directory is None or not self._directory.is_dir():
+            return 0
+        removed = 0
+        oldest = time.time() - older_than
+        try:
+            for entry in sorted(os.scandir(self._directory), key=lambda found: found.name):
+                if entry.name.startswith(_TEMPORARY):
+                    removed += _remove_unwritten(entry.path)
+                elif (
+                    referenced is not None
+                    and _is_ref(entry.name)
+                    and not referenced(entry.name)
+                    and _older(entry, oldest)
+                ):
+                    with suppress(FileNotFoundError):  # another sweep was faster
+                        os.unlink(entry.path)
+                        removed += 1
+        except OSError as error:
+            raise _unavailable(f"{self._directory} cannot be swept", error) from error
+        return removed
+
+    def _path(self, packed: Packed) -> Path:
+        name = packed.data.decode("ascii", "replace")
+        if self._directory is None:
+            raise StoreUnavailable(
+                f"payload {packed.ref[:12]} is in a file, and this store has no directory"
+            )
+        # The name comes out of a row: nothing but a payload of ours may be reached with it.
+        if name != packed.ref or not _is_ref(name):
+            raise StoreUnavailable(
+                f"payload {packed.ref[:12]}: its row names a wrong file; "
+                "the row was altered or damaged: restore it from a backup"
+            )
+        return self._directory / name
+
+    def _read(self, packed: Packed) -> bytes:
+        try:
+            return self._path(packed).read_bytes()
+        except OSError as error:
+            raise _unavailable(
+                f"payload {packed.ref[:12]}: its file in {self._directory} cannot be read", error
+            ) from error
+
+    def _open(self, packed: Packed, data: bytes) -> bytes:
+        if self._cipher is None:
+            raise StoreUnavailable(
+                f"payload {packed.ref[:12]} is sealed, and no key was given: "
+                f"open the store with encrypt=True and its key ({self._key_source})"
+            )
+        from cryptography.exceptions import InvalidTag
+
+        nonce, sealed = data[1 : 1 + _NONCE_BYTES], data[1 + _NONCE_BYTES :]
+        try:
+            opened: bytes = self._cipher.decrypt(nonce, sealed, packed.salt)
+        except InvalidTag:
+            raise StoreUnavailable(
+                f"payload {packed.ref[:12]} was sealed with another key: "
+                f"check {self._key_source}"
+            ) from None
+        return opened
+
+
+def store_key(path: Path) -> bytes:
+    """The store's 32 random bytes, made at first use.
+
+    Made exactly once, also when several processes race, in a file with mode 0600. Raises
+    `StoreUnavailable` for a wrong length, a file that others can read, or a failing disk.
+    """
+    try:
+        try:
+            return _read_key(path)
+        except FileNotFoundError:
+            _make_key(path)
+            return _read_key(path)
+    except OSError as error:
+        raise _unavailable(f"key file {path} cannot be used", error) from error
+
+
+def seal_key(path: Path) -> bytes:
+    """The 32 bytes that seal payloads: from `CHECKREIN_KEY`, else from a file like the store's.
+
+    The variable holds 32 bytes as hex or base64. Raises `ConfigError` for anything else.
+    """
+    text = os.environ.get("CHECKREIN_KEY")
+    if text is None:
+        return store_key(path)
+    key = _key_of(text.strip())
+    if key is None:
+        raise ConfigError(
+            "CHECKREIN_KEY must be 32 bytes as base64url (43 characters) or hex (64), and it "
+            "is neither; make one with: "
+            'python -c "import secrets; print(secrets.token_urlsafe(32))"'
+        )
+    return key
+
+
+def _key_of(text: str) -> bytes | None:
+    import binascii
+
+    try:
+        if len(text) == 64:
+            return bytes.fromhex(text) if set(text.lower()) <= _HEX else None
+        bare = text.rstrip("=").translate(str.maketrans("-_", "+/"))
+        if len(bare) != 43:
+            return None
+        return binascii.a2b_base64(bare + "=", strict_mode=True)
+    except ValueError:  # characters or bits that the form does not have
+        return None
+
+
+def _cipher(key: bytes) -> Any:
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError:
+        raise ConfigError(
+            "encrypt=True needs the package cryptography: "
+            'pip install "checkrein[crypto]"'
+        ) from None
+    if len(key) != 32:
+        raise ConfigError(f"the key that seals payloads must have 32 bytes, not {len(key)}")
+    return AESGCM(key)
+
+
+def _ref(salt: bytes, data: bytes) -> str:
+    return hashlib.sha256(salt + data).hexdigest()
+
+
+def _is_ref(name: str) -> bool:
+    return len(name) == 64 and _HEX.issuperset(name)
+
+
+def _unavailable(what: str, error: OSError) -> StoreUnavailable:
+    return StoreUnavailable(f"{what}: {error.strerror or type(error).__name__}")
+
+
+def _write_file(directory: Path, name: str, data: bytes) -> None:
+    """Write a file that is there whole and on disk, or not at all."""
+    try:
+        _make_directory(directory)
+        temporary = ""
+        try:
+            descriptor, temporary = _open_temporary(directory)
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+                os.fsync(descriptor)
+                os.rename(temporary, directory / name)
+            finally:
+                os.close(descriptor)
+        except BaseException:
+            with suppress(OSError):  # the first error is the one to tell
+                os.unlink(temporary)
+            raise
+        _sync_directory(directory)
+    except OSError as error:
+        raise _unavailable(f"payload cannot be written to {directory}", error) from error
+
+
+def _open_temporary(directory: Path) -> tuple[int, str]:
+    """A new, locked temporary file. The lock tells `sweep` that its writer lives."""
+    while True:
+        path = str(directory / f"{_TEMPORARY}{os.urandom(12).hex()}")
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return descriptor, path
+        os.close(descriptor)  # a sweep came between creating and locking
+
+
+def _remove_unwritten(path: str) -> int:
+    """Remove a temporary file unless somebody holds its lock; 1 if it was removed."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return 0
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+        return 1
+    except (BlockingIOError, FileNotFoundError):
+        return 0
+    finally:
+        os.close(descriptor)
+
+
+def _older(entry: os.DirEntry[str], oldest: float) -> bool:
+    try:
+        return entry.stat(follow_symlinks=False).st_mtime <= oldest
+    except FileNotFoundError:
+        return False
+
+
+def _make_directory(directory: Path) -> None:
+    if not directory.is_dir():
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _sync_directory(directory.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Bring the names in a directory to disk."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read_key(path: Path) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        key = os.read(descriptor, 64)
+    finally:
+        os.close(descriptor)
+    if mode & 0o077:
+        raise StoreUnavailable(f"key file {path} can be used by others: chmod 600 {path}")
+    if len(key) != 32:
+        raise StoreUnavailable(
+            f"key file {path} has not 32 bytes: restore it from a backup; without the first key "
+            "earlier digests and sealed payloads cannot be checked or read"
+        )
+    return key
+
+
+def _make_key(path: Path) -> None:
+    """Create the file with its whole content in one step: a link fails if it is there."""
+    _make_directory(path.parent)
+    descriptor, temporary = _open_temporary(path.parent)
+    try:
+        os.write(descriptor, os.urandom(32))
+        os.fsync(descriptor)
+        with suppress(FileExistsError):  # another process was faster: its key is the key
+            os.link(temporary, path)
+        _sync_directory(path.parent)
+    finally:
+        os.unlink(temporary)
+        os.close(descriptor)

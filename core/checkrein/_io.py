@@ -168,7 +168,15 @@ class IO(Protocol):
 
     async def commit(self, batch: Batch) -> Committed: ...
 
+    def may_wait(self, what: str) -> None:
+        """Raise `WouldBlock` where a wait would stop a running loop."""
+        ...
+
     async def sleep(self, seconds: float) -> None: ...
+
+    async def pause(self, seconds: float) -> None:
+        """As `sleep`, left out where it would stop a running loop."""
+        ...
 
     async def wait(self, ready: Callable[[], Any], deadline: float, what: str) -> Any:
         """Wait until `ready()` is true or `time.monotonic()` passes `deadline`; its value."""
@@ -237,11 +245,14 @@ class SyncIO:
 
     async def sleep(self, seconds: float) -> None:
         if seconds > 0:
-            self.refuse_on_loop("a pause")
+            self.may_wait("a pause")
             time.sleep(seconds)
 
-    def refuse_on_loop(self, what: str) -> None:
-        """Raise `WouldBlock` on a thread whose loop runs."""
+    async def pause(self, seconds: float) -> None:
+        if running_loop() is None:
+            time.sleep(seconds)
+
+    def may_wait(self, what: str) -> None:
         if running_loop() is not None:
             raise WouldBlock(
                 f"{what} would stop this thread's event loop: use the async twin of this entry"
@@ -251,7 +262,7 @@ class SyncIO:
         value = ready()
         if value:
             return value
-        self.refuse_on_loop(what)
+        self.may_wait(what)
         changed = threading.Event()
         stop = self.store.watch(changed.set)
         try:
@@ -343,10 +354,16 @@ class AsyncIO:
 
         return await asyncio.shield(asyncio.wrap_future(self._writer.submit(batch)))
 
+    def may_wait(self, what: str) -> None:
+        return
+
     async def sleep(self, seconds: float) -> None:
         import asyncio
 
         await asyncio.sleep(seconds)
+
+    async def pause(self, seconds: float) -> None:
+        await self.sleep(seconds)
 
     async def wait(self, ready: Callable[[], Any], deadline: float, what: str) -> Any:
         import asyncio

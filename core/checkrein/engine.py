@@ -40,10 +40,20 @@ if TYPE_CHECKING:
     from checkrein.session import Session
     from checkrein.tools import Tool
 
-CURRENT: contextvars.ContextVar[tuple[str, str] | None] = contextvars.ContextVar(
+CURRENT: contextvars.ContextVar[tuple[str, str, Any] | None] = contextvars.ContextVar(
     "checkrein_call", default=None
 )
-"""(session, call) that this code runs inside."""
+"""(session, call, the same of the enclosing call) that this code runs inside."""
+
+
+def inside(session: str) -> bool:
+    """Whether this code runs inside a call of `session`, at any depth."""
+    current = CURRENT.get()
+    while current is not None:
+        if current[0] == session:
+            return True
+        current = current[2]
+    return False
 
 _EMPTY: Mapping[str, str] = {}
 
@@ -81,10 +91,11 @@ class Entry:
     load: Callable[[Any], Any] | None = None
     usage: Callable[[Any], Usage | None] | None = None
     """Reads what a model call used from its result."""
-    approved: str = ""
-    """Id of the approval under which this call is resumed."""
+    approved: tuple[str, ...] = ()
+    """Ids of the approvals under which this call runs."""
     admit: bool = True
-    fence: int | None = None
+    fence: int | None = -1
+    """-1: the session's own; None: not checked."""
 
 
 class Engine:
@@ -142,7 +153,7 @@ class Engine:
             else _EMPTY,
         )
         if entry.keyed:
-            earlier = await self.rein.replay.earlier(io, entry, call, tree)
+            earlier = await self.rein.recorded.earlier(io, entry, call, tree)
             if earlier is not None:
                 return earlier
         span = self.telemetry.call(call)
@@ -165,6 +176,8 @@ class Engine:
                 session.running.discard(call_id)
             if span is not None:
                 self.telemetry.finish(span, outcome, problem)
+            if session.rollback_wanted and not inside(session.id):
+                await self.rein.rollbacks.deferred(io, session)
 
     def _thaw(self, tree: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
         """Exact arguments as fresh values: what a caller or plugin changes later is not seen."""
@@ -179,7 +192,7 @@ class Engine:
             checked = await self.check(io, entry, call, tree)
             for plugin, verdict in checked.notes if checked is not None else ():
                 self.telemetry.verdict(span, plugin, verdict)
-            approval: str = ""
+            approval = entry.approved
             if checked is not None:
                 if checked.denied is not None and not self.observe:
                     await self.refuse(io, entry, call, tree, checked.denied)
@@ -195,9 +208,9 @@ class Engine:
                         tree = granted.arguments
                         deep = not SCALARS.issuperset(map(type, tree.values()))
                         call = call.replace(arguments=self._thaw(tree, entry))
-                        entry.approved = granted.id
+                        entry.approved = granted.ids
                         continue
-                    approval = granted.id
+                    approval = granted.ids
                 if checked.answer is not None and not self.observe:
                     return await self._answer(io, entry, call, tree, checked, approval)
             try:
@@ -206,7 +219,7 @@ class Engine:
                 )
             except Conflict:
                 # Somebody else started this very call: its outcome is ours as well.
-                return await self.rein.replay.other(io, entry, call)
+                return await self.rein.recorded.other(io, entry, call)
             if fallback is None:
                 return outcome
             # The whole chain runs again for the other model, on the request as it came.
@@ -219,7 +232,7 @@ class Engine:
         """Fold `pre_call`; None where no plugin has one."""
         if not self.pre:
             return None
-        recall, remember = self.rein.replay.external(io, entry, call, tree)
+        recall, remember = self.rein.recorded.external(io, entry, call, tree)
         fold = PreFold(io, self.pre, self.rein.hook_timeout, recall, remember)
         return await fold.run(call)
 
@@ -239,7 +252,7 @@ class Engine:
         call: Call,
         tree: dict[str, Any],
         checked: Checked,
-        approval: str,
+        approval: tuple[str, ...],
     ) -> Outcome:
         assert checked.answer is not None
         plugin, answer = checked.answer
@@ -260,7 +273,7 @@ class Engine:
         tree: dict[str, Any],
         deep: bool,
         checked: Checked | None,
-        approval: str,
+        approval: tuple[str, ...],
         attempt: int,
     ) -> tuple[Outcome, int, str | None]:
         """Run until nothing asks for a retry: (outcome, next attempt, fallback model)."""
@@ -269,7 +282,7 @@ class Engine:
             if attempt != call.attempt:
                 call = call.replace(attempt=attempt)
             rows = await self._intend(
-                io, entry, call, tree, checked, approval if attempt == first else "", attempt
+                io, entry, call, tree, checked, approval if attempt == first else (), attempt
             )
             outcome = await self._execute(io, entry, call, tree, deep, attempt, rows, approval)
             if outcome.error is not None and not isinstance(outcome.error, Exception):
@@ -289,7 +302,7 @@ class Engine:
         call: Call,
         tree: dict[str, Any],
         checked: Checked | None,
-        approval: str,
+        approval: tuple[str, ...],
         attempt: int,
     ) -> list[HoldRow]:
         """Commit the intent with its holds, in one transaction. Only then may anything run."""
@@ -301,7 +314,7 @@ class Engine:
             call.session,
             (event,),
             event.at,
-            entry.session.fence if entry.fence is None else entry.fence,
+            entry.session.fence if entry.fence == -1 else entry.fence,
             entry.admit,
             rows,
             (),
@@ -347,13 +360,13 @@ class Engine:
         deep: bool,
         attempt: int,
         rows: list[HoldRow],
-        approval: str,
+        approval: tuple[str, ...],
     ) -> Outcome:
         """Run the tool on a frozen copy, and commit what became of it at once."""
         exact = self._thaw(tree, entry) if deep else tree
         tool = entry.tool
         timeout = self._timeout(entry, call)
-        token = CURRENT.set((call.session, call.id))
+        token = CURRENT.set((call.session, call.id, CURRENT.get()))
         started = time.perf_counter()
         value: Any = None
         error: BaseException | None = None
@@ -429,7 +442,7 @@ class Engine:
         outcome: Outcome,
         rows: list[HoldRow],
         attempt: int,
-        approval: str,
+        approval: tuple[str, ...],
         kind: str = "outcome",
     ) -> None:
         """Commit an outcome with its undo plan, and settle its holds; then undo it if the
@@ -487,7 +500,7 @@ class Engine:
     def _encoded(self, entry: Entry, outcome: Outcome) -> tuple[Any, bool]:
         """(tree of the result, whether it is complete): never fails the call."""
         value = outcome.value
-        if type(value) in SCALARS:
+        if value is None or type(value) is bool:
             return value, True
         try:
             return encode(entry.dump(value) if entry.dump is not None else value, "result"), True
@@ -495,8 +508,8 @@ class Engine:
             # The effect has happened; a result that cannot be recorded must not undo that.
             return None, False
 
-    def _approval_puts(self, id: str, state: str, before: str) -> tuple[Put, ...]:
-        return self.rein.approvals.puts(id, state, before) if id else ()
+    def _approval_puts(self, ids: tuple[str, ...], state: str, before: str) -> tuple[Put, ...]:
+        return self.rein.approvals.puts(ids, state, before) if ids else ()
 
     def _late(self, entry: Entry, call: Call, tree: dict[str, Any], attempt: int, future: Any) -> None:
         """A tool that was given up comes back: record it, and undo it if need be."""
@@ -513,7 +526,7 @@ class Engine:
             try:
                 finish(
                     self._land(
-                        self.rein.sync_io, entry, call, tree, outcome, [], attempt, "", "late"
+                        self.rein.sync_io, entry, call, tree, outcome, [], attempt, (), "late"
                     )
                 )
             except CheckreinError as problem:

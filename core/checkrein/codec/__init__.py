@@ -37,7 +37,11 @@ from checkrein.codec._describing import describe
 from checkrein.codec._encoding import encode, encode_arguments
 from checkrein.codec._text import canonical, digest, dumps, loads
 
+SCALARS = frozenset({str, int, float, bool, type(None)})
+"""Exact types that stand for themselves in a tree."""
+
 __all__ = [
+    "SCALARS",
     "annotation_classes",
     "canonical",
     "decode",

@@ -1,0 +1,123 @@
+"""Asking people: every approval channel is told at once, and the first final answer counts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from checkrein._io import in_thread, is_awaitable
+from checkrein.codec import encode_arguments
+from checkrein.errors import CheckreinError, Conflict
+from checkrein.verdicts import Approved, Rejected
+
+if TYPE_CHECKING:
+    from checkrein._io import IO
+    from checkrein.approval import ApprovalRequest
+    from checkrein.call import Call
+    from checkrein.manager import Impl
+    from checkrein.rein import Rein
+
+
+class Asking:
+    """One request on its way through all channels."""
+
+    def __init__(self, rein: Rein, io: IO, call: Call, request: ApprovalRequest) -> None:
+        self.rein = rein
+        self.io = io
+        self.call = call
+        self.request = request
+        self._lock = threading.Lock()
+        self._waiting: set[str] = set()
+        self._told = 0
+        self._tasks: list[Any] = []
+        self._done = threading.Event()
+
+    async def tell(self) -> None:
+        """Start every channel; nobody waits for another one.
+
+        Sync hooks run on threads of their own: a prompt must not stop the caller's loop, nor
+        the other channels. Async hooks run on the caller's loop, or on the portal.
+        """
+        impls = self.rein.plugins.chains["on_approval"]
+        self._waiting = {impl.plugin for impl in impls}
+        if not impls:
+            self._done.set()
+        for impl in impls:
+            future = in_thread(lambda impl=impl: impl(self.call, self.request), "checkrein-ask")  # type: ignore[misc]
+            future.add_done_callback(lambda done, impl=impl: self._returned(impl, done))  # type: ignore[misc]
+
+    def _returned(self, impl: Impl, done: Future[Any]) -> None:
+        error = done.exception()
+        if error is not None:
+            self._finish(impl, None, error)
+            return
+        value = done.result()
+        if is_awaitable(value):
+            pending = self.rein.portal.submit(value)
+            self._tasks.append(pending)
+            pending.add_done_callback(
+                lambda p: self._finish(
+                    impl,
+                    None if p.cancelled() or p.exception() else p.result(),
+                    None if p.cancelled() else p.exception(),
+                )
+            )
+            return
+        self._finish(impl, value, None)
+
+    def _finish(self, impl: Impl, value: Any, error: BaseException | None) -> None:
+        try:
+            if error is None and value is not None and not isinstance(value, (Approved, Rejected)):
+                error = TypeError(f"returned {type(value).__name__}")
+            if error is not None:
+                # A channel that fails never approves; the others may still answer.
+                self.rein.log.error(
+                    "approval %s: channel %s failed: %s",
+                    self.request.id, impl.plugin, type(error).__name__,
+                )
+            elif value is not None:
+                self._decide(impl, value)
+            else:
+                self._told += 1
+        finally:
+            with self._lock:
+                self._waiting.discard(impl.plugin)
+                if not self._waiting:
+                    self._done.set()
+
+    def _decide(self, impl: Impl, value: Approved | Rejected) -> None:
+        approvals = self.rein.approvals
+        try:
+            if isinstance(value, Rejected):
+                approvals.reject(self.request.id, by=value.by or impl.plugin, reason=value.reason)
+                return
+            edits = value.arguments
+            if edits is not None:
+                encode_arguments(edits)
+            approvals.approve(
+                self.request.id, by=value.by or impl.plugin, arguments=edits, masked_ok=True
+            )
+        except Conflict:
+            # Somebody else was faster; their answer stands.
+            self.rein.log.info("approval %s was decided before %s", self.request.id, impl.plugin)
+        except CheckreinError as error:
+            self.rein.log.error("approval %s: %s: %s", self.request.id, impl.plugin, error)
+
+    async def told(self) -> None:
+        """Wait until every channel has answered or passed."""
+        await self.io.wait(
+            lambda: self._done.is_set() or not self.request.is_open(),
+            time.monotonic() + max(1.0, self.rein.hook_timeout),
+            f"approval {self.request.id}",
+        )
+
+    def hopeless(self) -> bool:
+        """Every channel failed, and the store may not answer either."""
+        return self._done.is_set() and self._told == 0 and not self.rein.answer_from_store
+
+    def stop(self) -> None:
+        """Cancel what is still open."""
+        for task in self._tasks:
+            task.cancel()

@@ -1,0 +1,65 @@
+"""Reading a session: events, records, balances and what it used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from checkrein.effects import PAGE, descendants
+from checkrein.store import Balance, Event, Record, SessionRow, Store
+
+if TYPE_CHECKING:
+    from checkrein.session import Spend
+
+
+class Reading:
+    """A read-only look at one session."""
+
+    def __init__(self, store: Store, session: str) -> None:
+        self.store = store
+        self.id = session
+
+    @property
+    def row(self) -> SessionRow | None:
+        """The session's own row."""
+        return self.store.session(self.id)
+
+    def events(self) -> Iterator[Event]:
+        """All events, oldest first, read page by page."""
+        after = 0
+        while True:
+            page = self.store.events(session=self.id, after=after, limit=PAGE)
+            yield from page
+            if len(page) < PAGE:
+                return
+            after = page[-1].seq
+
+    def records(self, kind: str) -> Iterator[Record]:
+        """Rows of `kind` (approval, decision, grant) of this session."""
+        after: str | None = None
+        while True:
+            page = self.store.records(kind, session=self.id, after=after, limit=PAGE)
+            yield from page.rows
+            after = page.next
+            if after is None:
+                return
+
+    def balance(self, account: str) -> Balance | None:
+        """What an account holds and spent."""
+        return self.store.balance(account)
+
+    def spend(self) -> Spend:
+        """What this session and its sub-sessions used: a fold over their outcomes."""
+        from checkrein.session import Spend
+
+        nano = tokens = calls = unpriced = 0
+        for session in descendants(self.store, self.id):
+            for event in Reading(self.store, session).events():
+                if event.kind == "intent" and event.view["kind"] != "undo":
+                    calls += 1
+                elif event.kind == "outcome":
+                    nano += event.view.get("cost") or 0
+                    usage = event.view.get("usage") or {}
+                    tokens += usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
+                    unpriced += event.view.get("cost_state") == "unpriced"
+        return Spend(nano, tokens, calls, unpriced)

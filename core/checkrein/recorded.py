@@ -1,0 +1,206 @@
+"""What was recorded of a call before: a resumed run finds its earlier self here.
+
+A call with the same key that is finished is answered with its stored result; one that another
+process is executing is waited for; one in doubt is never repeated on a guess.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from checkrein import codec, verdicts
+from checkrein.call import Call, Outcome
+from checkrein.checks import NOTHING, Recall, Remember
+from checkrein.errors import Denied, InDoubt
+from checkrein.store import Batch, Event
+
+if TYPE_CHECKING:
+    from checkrein._io import IO
+    from checkrein.engine import Entry
+    from checkrein.manager import Impl
+    from checkrein.rein import Rein
+
+_AGAIN = ("budget_exceeded", "check_failed", "no_approver")
+"""Codes of refusals that circumstances may lift: the call is evaluated again."""
+
+
+class Recorded:
+    """Earlier calls, for one Rein."""
+
+    def __init__(self, rein: Rein) -> None:
+        self.rein = rein
+        self.store = rein.store
+
+    async def earlier(
+        self, io: IO, entry: Entry, call: Call, tree: dict[str, Any]
+    ) -> Outcome | None:
+        """The outcome of a finished call with this key; None if it has to run.
+
+        Raises the denial that was recorded, or `InDoubt`.
+        """
+        events = self.store.events(call=call.id)
+        if not events:
+            return None
+        found = self._ended(entry, events)
+        if found is not None:
+            return found
+        intents = [e for e in events if e.kind == "intent"]
+        if not intents:
+            return None
+        last = intents[-1]
+        ended = [e for e in events if e.kind in ("outcome", "late") and e.attempt == last.attempt]
+        if not ended:
+            if self._running(call):
+                return await self.other(io, entry, call)
+            return await self._doubt(io, entry, call)
+        state = ended[-1].view
+        if state.get("ended") == "paused" or state["state"] == "not_done":
+            return None
+        return await self._doubt(io, entry, call)
+
+    async def _doubt(self, io: IO, entry: Entry, call: Call) -> Outcome | None:
+        if entry.kind == "model" or entry.tool.info.idempotent or entry.tool.info.effect == "read":
+            return None
+        known = await self.rein.rollbacks.ask(io, call, entry)
+        if known is None:
+            raise InDoubt(
+                f"{call.name} {call.id} was started before and its effect is unknown; it is not "
+                "repeated. Look with `checkrein show`, resolve with `checkrein recover`",
+                call_id=call.id,
+            )
+        return None if known is False else known
+
+    def _running(self, call: Call) -> bool:
+        """Whether somebody alive is executing the call now."""
+        from checkrein import owner
+
+        session = self.rein.opened(call.session)
+        row = self.store.session(call.session)
+        if row is None:
+            return False
+        if session is not None and row.owner == self.rein.owner_id():
+            return call.id in session.running
+        return owner.alive(self.store.owner(row.owner), self.rein.clock())
+
+    def _ended(self, entry: Entry, events: list[Event]) -> Outcome | None:
+        """The stored end of a call, if it has one that stands."""
+        result: Event | None = None
+        for event in events:
+            if event.kind == "intent":
+                result = None
+            elif event.kind in ("answered", "amended", "outcome", "late", "resolved"):
+                if event.view.get("state", "done") == "done" or event.kind in (
+                    "answered",
+                    "amended",
+                ):
+                    result = event
+            elif event.kind == "denied" and event.view["code"] not in _AGAIN:
+                raise Denied(
+                    str(event.view["reason"]),
+                    rule=event.view["rule"],
+                    tool=event.view["name"],
+                    call_id=event.call,
+                    plugin=event.view["plugin"],
+                    halt=event.view["halt"],
+                    code=event.view["code"],
+                )
+        if result is None:
+            return None
+        if "error" in result.view:
+            raise Denied(
+                f"the result was withheld ({result.view['error']['type']})",
+                tool=entry.tool.info.name, call_id=result.call,
+            )  # fmt: skip
+        payload = self.store.payload(result.seq)
+        if not isinstance(payload, dict) or "result" not in payload:
+            raise InDoubt(
+                f"{entry.tool.info.name} {result.call} ran before, but its result was not kept; "
+                "it is not repeated",
+                call_id=result.call,
+            )
+        value = codec.decode(payload["result"], entry.tool.classes)
+        if entry.load is not None:
+            value = entry.load(value)
+        return Outcome("done", value, source="journal", cost=0, cost_state="reported")
+
+    async def other(self, io: IO, entry: Entry, call: Call) -> Outcome:
+        """Wait for the outcome of a call that somebody else started."""
+
+        def ready() -> bool:
+            kinds = ("outcome", "late", "answered", "denied")
+            last = self.store.events(call=call.id, reverse=True, limit=4)
+            return any(e.kind in kinds for e in last) or not self._running(call)
+
+        await io.wait(ready, time.monotonic() + 3600.0, f"the outcome of {call.name} {call.id}")
+        found = self._ended(entry, self.store.events(call=call.id))
+        if found is None:
+            raise InDoubt(
+                f"{call.name} {call.id} was started by another process and has no known outcome; "
+                "it is not repeated. Run `checkrein recover`",
+                call_id=call.id,
+            )
+        return found
+
+    # -- verdicts of guards that ask somebody outside
+
+    def external(
+        self, io: IO, entry: Entry, call: Call, tree: dict[str, Any]
+    ) -> tuple[Recall, Remember]:
+        """How `PreFold` finds and keeps the verdicts of plugins with `external=True`."""
+        known: dict[tuple[str, str], Any] = {}
+
+        def digest(call: Call) -> str:
+            exact = codec.encode_arguments(call.arguments, entry.tool.opaque)
+            return codec.digest(self.store.key, [call.name, exact])
+
+        def recall(impl: Impl, call: Call) -> Any:
+            mark = digest(call)
+            if (impl.plugin, mark) in known:
+                return known[impl.plugin, mark]
+            for event in self.store.events(call=call.id, kinds=("guard",)):
+                payload = self.store.payload(event.seq)
+                if isinstance(payload, dict) and payload["digest"] == mark:
+                    if payload["plugin"] == impl.plugin:
+                        verdict = _verdict(payload["verdict"], call)
+                        known[impl.plugin, mark] = verdict
+                        return verdict
+            return NOTHING
+
+        async def remember(impl: Impl, call: Call, verdict: Any) -> None:
+            mark = digest(call)
+            known[impl.plugin, mark] = verdict
+            kept = {"plugin": impl.plugin, "digest": mark, "verdict": _kept(verdict, entry)}
+            event = self.rein.journal.event(
+                "guard", call.id, kept, plugin=impl.plugin, verdict=type(verdict).__name__.lower()
+            )
+            await io.commit(Batch(call.session, (event,), event.at))
+
+        return recall, remember
+
+
+def _kept(verdict: Any, entry: Entry) -> Any:
+    """A verdict as plain data."""
+    from dataclasses import fields
+
+    if verdict is None:
+        return None
+    if isinstance(verdict, tuple):
+        return [_kept(v, entry) for v in verdict]
+    if isinstance(verdict, verdicts.Rewrite):
+        changed = codec.encode_arguments(verdict.call.arguments, entry.tool.opaque)
+        return {"type": "Rewrite", "name": verdict.call.name, "arguments": changed}
+    values = {f.name: codec.encode(getattr(verdict, f.name)) for f in fields(verdict)}
+    return {"type": type(verdict).__name__, "fields": values}
+
+
+def _verdict(kept: Any, call: Call) -> Any:
+    if kept is None:
+        return None
+    if isinstance(kept, list):
+        return tuple(_verdict(k, call) for k in kept)
+    if kept["type"] == "Rewrite":
+        arguments = codec.decode_arguments(kept["arguments"], {}, call.arguments)
+        return verdicts.Rewrite(call.replace(name=kept["name"], arguments=arguments))
+    cls = getattr(verdicts, kept["type"])
+    return cls(**{k: codec.decode(v) for k, v in kept["fields"].items()})

@@ -193,8 +193,7 @@ class Vault:
             opened: bytes = self._cipher.decrypt(nonce, sealed, packed.salt)
         except InvalidTag:
             raise StoreUnavailable(
-                f"payload {packed.ref[:12]} was sealed with another key: "
-                f"check {self._key_source}"
+                f"payload {packed.ref[:12]} was sealed with another key: check {self._key_source}"
             ) from None
         return opened
 
@@ -252,8 +251,7 @@ def _cipher(key: bytes) -> Any:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
         raise ConfigError(
-            "encrypt=True needs the package cryptography: "
-            'pip install "checkrein[crypto]"'
+            'encrypt=True needs the package cryptography: pip install "checkrein[crypto]"'
         ) from None
     if len(key) != 32:
         raise ConfigError(f"the key that seals payloads must have 32 bytes, not {len(key)}")

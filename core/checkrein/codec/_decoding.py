@@ -56,7 +56,7 @@ def decode_arguments(
                 else:
                     out[name] = _any(item, classes or {})
             except Refused as refused:
-                refused.steps.append(key_step(name, len(out)))
+                refused.at(key_step(name, ()), item)
                 raise
         return out
     except Refused as refused:
@@ -77,37 +77,33 @@ def _any(tree: Tree, classes: Classes) -> Any:
 def _dict(tree: dict[str, Any], classes: Classes) -> Any:
     if TAG in tree:
         return _tagged(tree, classes)
-    out: dict[str, Any] = {}
+    out = tree.copy()
     key = ""
     try:
-        for key, item in tree.items():
+        for key, item in out.items():
             kind = type(item)
             if kind is dict:
                 out[key] = _dict(item, classes)
             elif kind is list:
                 out[key] = _list(item, classes)
-            else:
-                out[key] = item
     except Refused as refused:
-        refused.steps.append(key_step(key, len(out)))
+        refused.at(key_step(key, out), tree)
         raise
     return out
 
 
 def _list(tree: list[Any], classes: Classes) -> list[Any]:
-    out: list[Any] = []
-    add = out.append
+    out = tree[:]
+    n = 0
     try:
-        for item in tree:
+        for n, item in enumerate(out):
             kind = type(item)
             if kind is dict:
-                add(_dict(item, classes))
+                out[n] = _dict(item, classes)
             elif kind is list:
-                add(_list(item, classes))
-            else:
-                add(item)
+                out[n] = _list(item, classes)
     except Refused as refused:
-        refused.steps.append(f"[{len(out)}]")
+        refused.at(f"[{n}]", tree)
         raise
     return out
 
@@ -116,7 +112,9 @@ def _tagged(tree: dict[str, Any], classes: Classes) -> Any:
     tag = tree[TAG]
     decoder = _DECODERS.get(tag) if type(tag) is str else None
     if decoder is None:
-        raise Refused(f"tag {tag!r}" if type(tag) is str else "tag", "this version does not know it")
+        raise Refused(
+            f"tag {tag!r}" if type(tag) is str else "tag", "this version does not know it"
+        )
     try:
         return decoder(tree, classes)
     except (Refused, RecursionError):
@@ -135,7 +133,7 @@ def _mapping(tree: dict[str, Any], classes: Classes) -> dict[Any, Any]:
         try:
             out[_any(key, classes)] = _any(item, classes)
         except Refused as refused:
-            refused.steps.append(key_step(key, len(out)))
+            refused.at(key_step(key, ()), item)
             raise
     return out
 
@@ -270,19 +268,19 @@ def _object(tree: dict[str, Any], classes: Classes) -> Any:
         if member is not None:
             member.__set__(made, item)
         else:
-            made.__dict__[key] = item
+            object.__getattribute__(made, "__dict__")[key] = item
     return made
 
 
 def _model(tree: dict[str, Any], classes: Classes) -> Any:
     kind: Any = _class(tree, classes)[0]
     model: Any = base_model()
-    made = kind.__new__(kind)
+    made: Any = object.__new__(kind)
     model.__setstate__(
         made,
         {
             "__dict__": _dict(tree["v"], classes),
-            "__pydantic_fields_set__": set(tree["set"]),
+            "__pydantic_fields_set__": {text_of(name) for name in tree["set"]},
             "__pydantic_extra__": _any(tree["extra"], classes),
             "__pydantic_private__": _any(tree["private"], classes),
         },

@@ -241,7 +241,8 @@ def _key_of(text: str) -> bytes | None:
         bare = text.rstrip("=").translate(str.maketrans("-_", "+/"))
         if len(bare) != 43:
             return None
-        return binascii.a2b_base64(bare + "=", strict_mode=True)
+        key = binascii.a2b_base64(bare + "=", strict_mode=True)
+        return key if binascii.b2a_base64(key, newline=False) == f"{bare}=".encode() else None
     except ValueError:  # characters or bits that the form does not have
         return None
 

@@ -121,19 +121,22 @@ def annotation_classes(declared: Callable[..., Any] | Mapping[str, Any]) -> dict
             for part in hint:
                 walk(part, scope)
             return
-        if isinstance(hint, enum.Enum):  # Literal[Color.RED]
-            walk(type(hint), scope)
+        origin, parts = typing.get_origin(hint), typing.get_args(hint)
+        if origin is typing.Literal:  # its strings are values, not annotations
+            for part in parts:
+                if isinstance(part, enum.Enum):
+                    walk(type(part), scope)
+            return
+        if origin is typing.Annotated:  # the rest is metadata
+            walk(parts[0], scope)
             return
         if isinstance(hint, type) and not isinstance(hint, GenericAlias):
             if shape_of(hint) is not None:
                 found[class_name(hint)] = hint
             for part, own in _fields(hint):
                 walk(part, own)
-        for part in typing.get_args(hint):
+        for part in (*parts, origin):
             walk(part, scope)
-        origin = typing.get_origin(hint)
-        if origin is not None:
-            walk(origin, scope)
         # NewType, TypeVar and `type X = ...` keep what they stand for in these.
         if type(hint).__module__ in ("typing", "typing_extensions"):
             for attribute in ("__supertype__", "__bound__", "__constraints__", "__value__"):

@@ -262,7 +262,7 @@ def _namedtuple(tree: dict[str, Any], classes: Classes) -> Any:
 def _object(tree: dict[str, Any], classes: Classes) -> Any:
     kind, shape = _class(tree, classes)
     state = _dict(tree["v"], classes)
-    made = object.__new__(kind)
+    made: Any = object.__new__(kind)
     for key, item in state.items():
         member = shape.slots.get(key)
         if member is not None:

@@ -7,7 +7,7 @@ import sys
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import GenericAlias, MemberDescriptorType
+from types import MemberDescriptorType
 from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -65,7 +65,7 @@ def state_of(value: Any, shape: Shape) -> dict[str, Any]:
 
 
 def base_model() -> type | None:
-    """pydantic's BaseModel if the process has loaded it: nothing else can be an instance."""
+    """Return pydantic's BaseModel if the process has loaded it: nothing else can be an instance."""
     found = getattr(sys.modules.get("pydantic"), "BaseModel", None)
     return found if isinstance(found, type) else None
 
@@ -130,7 +130,7 @@ def annotation_classes(declared: Callable[..., Any] | Mapping[str, Any]) -> dict
         if origin is typing.Annotated:  # the rest is metadata
             walk(parts[0], scope)
             return
-        if isinstance(hint, type) and not isinstance(hint, GenericAlias):
+        if isinstance(hint, type):
             if shape_of(hint) is not None:
                 found[class_name(hint)] = hint
             for part, own in _fields(hint):

@@ -40,29 +40,38 @@ def decode_arguments(
     Raises `Undecodable`, also where an opaque parameter has no value there.
     """
     try:
-        if type(tree) is not dict:
-            raise Refused(type(tree).__name__, "arguments are recorded by name")
-        pairs = _pairs(tree["v"]) if tree.get(TAG) == "dict" else tree.items()
-        out: dict[str, Any] = {}
-        for key, item in pairs:
-            name = text_of(key)
-            try:
-                if type(item) is dict and item.get(TAG) == "opaque":
-                    if name not in opaque_values:
-                        raise Refused(
-                            str(item.get("type", "opaque")), "it is opaque, and no value was given"
-                        )
-                    out[name] = opaque_values[name]
-                else:
-                    out[name] = _any(item, classes or {})
-            except Refused as refused:
-                refused.at(key_step(name, ()), item)
-                raise
-        return out
+        return _arguments(tree, classes or {}, opaque_values)
     except Refused as refused:
         raise Undecodable(refused.path(), refused.kind, refused.why) from None
     except RecursionError:
         raise Undecodable("", "tree", "nested too deep for the stack") from None
+
+
+def _arguments(tree: Tree, classes: Classes, opaque_values: Mapping[str, Any]) -> dict[str, Any]:
+    if type(tree) is not dict:
+        raise Refused(type(tree).__name__, "arguments are recorded by name")
+    out: dict[str, Any] = {}
+    for key, item in _named(tree):
+        opaque = type(item) is dict and item.get(TAG) == "opaque"
+        if opaque and key in opaque_values:
+            out[key] = opaque_values[key]
+            continue
+        try:
+            out[key] = _any(item, classes)
+        except Refused as refused:
+            refused.at(key_step(key, ()), item)
+            raise
+    return out
+
+
+def _named(tree: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Names and trees; names with lone surrogates have made pairs of them."""
+    if TAG not in tree:
+        return [*tree.items()]
+    try:
+        return [(text_of(key), item) for key, item in _pairs(tree["v"])]
+    except (KeyError, TypeError, ValueError):
+        raise Refused("tag", "arguments are recorded by name") from None
 
 
 def _any(tree: Tree, classes: Classes) -> Any:
@@ -151,7 +160,7 @@ def _items(tree: dict[str, Any], classes: Classes) -> list[Any]:
     return _list(items, classes)
 
 
-def _float(tree: dict[str, Any], classes: Classes) -> float:
+def _float(tree: dict[str, Any], _classes: Classes) -> float:
     return {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}[tree["v"]]
 
 
@@ -160,27 +169,27 @@ def _complex(tree: dict[str, Any], classes: Classes) -> complex:
     return complex(real, imaginary)
 
 
-def _bytes(tree: dict[str, Any], classes: Classes) -> bytes:
+def _bytes(tree: dict[str, Any], _classes: Classes) -> bytes:
     return a2b_base64(tree["v"], strict_mode=True)
 
 
-def _date(tree: dict[str, Any], classes: Classes) -> Any:
+def _date(tree: dict[str, Any], _classes: Classes) -> Any:
     from datetime import date
 
     return date.fromisoformat(tree["v"])
 
 
 def _clock(tree: dict[str, Any], classes: Classes) -> Any:
-    import datetime
+    from datetime import datetime, time
 
-    kind = datetime.datetime if tree[TAG] == "datetime" else datetime.time
+    kind = datetime if tree[TAG] == "datetime" else time
     zone = tree.get("tz")
     return kind.fromisoformat(tree["v"]).replace(
         tzinfo=None if zone is None else _dict(zone, classes), fold=tree.get("fold", 0)
     )
 
 
-def _timedelta(tree: dict[str, Any], classes: Classes) -> Any:
+def _timedelta(tree: dict[str, Any], _classes: Classes) -> Any:
     from datetime import timedelta
 
     days, seconds, microseconds = tree["v"]
@@ -194,7 +203,7 @@ def _timezone(tree: dict[str, Any], classes: Classes) -> Any:
     return timezone(offset, text_of(tree["name"])) if "name" in tree else timezone(offset)
 
 
-def _region(tree: dict[str, Any], classes: Classes) -> Any:
+def _region(tree: dict[str, Any], _classes: Classes) -> Any:
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
     try:
@@ -203,25 +212,25 @@ def _region(tree: dict[str, Any], classes: Classes) -> Any:
         raise Refused("ZoneInfo", "this machine's time zone data does not have it") from None
 
 
-def _core_zone(tree: dict[str, Any], classes: Classes) -> Any:
+def _core_zone(tree: dict[str, Any], _classes: Classes) -> Any:
     from pydantic_core import TzInfo
 
     return TzInfo(tree["v"])
 
 
-def _decimal(tree: dict[str, Any], classes: Classes) -> Any:
+def _decimal(tree: dict[str, Any], _classes: Classes) -> Any:
     from decimal import Decimal
 
     return Decimal(tree["v"])
 
 
-def _uuid(tree: dict[str, Any], classes: Classes) -> Any:
+def _uuid(tree: dict[str, Any], _classes: Classes) -> Any:
     from uuid import UUID
 
     return UUID(tree["v"])
 
 
-def _path(tree: dict[str, Any], classes: Classes) -> Any:
+def _path(tree: dict[str, Any], _classes: Classes) -> Any:
     import pathlib
 
     return getattr(pathlib, tree[TAG])(text_of(tree["v"]))
@@ -288,8 +297,11 @@ def _model(tree: dict[str, Any], classes: Classes) -> Any:
     return made
 
 
-def _opaque(tree: dict[str, Any], classes: Classes) -> Any:
-    raise Refused(str(tree.get("type", "opaque")), "it is opaque: only its type was recorded")
+def _opaque(tree: dict[str, Any], _classes: Classes) -> Any:
+    raise Refused(
+        str(tree.get("type", "opaque")),
+        "it is opaque: only its type was recorded, and no value was given",
+    )
 
 
 _DECODERS: dict[str, Decoder] = {
@@ -300,9 +312,9 @@ _DECODERS: dict[str, Decoder] = {
     "OrderedDict": _ordered,
     "bytes": _bytes,
     "bytearray": lambda tree, classes: bytearray(_bytes(tree, classes)),
-    "int": lambda tree, classes: int(tree["v"], 16),
+    "int": lambda tree, _classes: int(tree["v"], 16),
     "float": _float,
-    "str": lambda tree, classes: text_of(tree),
+    "str": lambda tree, _classes: text_of(tree),
     "complex": _complex,
     "range": lambda tree, classes: range(*_items(tree, classes)),
     "date": _date,

@@ -64,7 +64,7 @@ class _Describer:
             self.left -= size
         return value if value.isascii() else _shown(value)
 
-    def number(self, value: int | float) -> Tree:
+    def number(self, value: float) -> Tree:
         self.left -= 8
         if type(value) is int:
             if -(1 << 128) < value < 1 << 128:
@@ -83,16 +83,17 @@ class _Describer:
                 break
             if type(key) is str and len(key) <= MAX_KEY and key.isascii():
                 self.left -= len(key)
+                name = key
             else:
-                key = self.key(key)
-            while key in out:  # 1 and "1" look the same
-                key += "'"
+                name = self.key(key)
+            while name in out:  # 1 and "1" look the same
+                name += "'"
             kind = type(item)
             if kind is str and len(item) <= self.left and item.isascii():
                 self.left -= len(item)
-                out[key] = item
+                out[name] = item
             else:
-                out[key] = self.any(item, depth + 1)
+                out[name] = self.any(item, depth + 1)
         return out
 
     def key(self, key: Any) -> str:

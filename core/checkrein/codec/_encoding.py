@@ -137,7 +137,7 @@ def _list(value: Iterable[Any], depth: int) -> list[Tree]:
     return out
 
 
-def _odd_number(value: int | float) -> Tree:
+def _odd_number(value: float) -> Tree:
     if type(value) is int:
         return {TAG: "int", "v": hex(value)}
     return {TAG: "float", "v": repr(value)}
@@ -168,7 +168,7 @@ def _set(value: Any, depth: int) -> Tree:
     return {TAG: type(value).__name__, "v": sorted(_list(value, depth + 1), key=sort_key)}
 
 
-def _bytes(value: bytes | bytearray, depth: int) -> Tree:
+def _bytes(value: bytes | bytearray, _depth: int) -> Tree:
     return {TAG: type(value).__name__, "v": b2a_base64(value, newline=False).decode()}
 
 
@@ -184,7 +184,7 @@ def _ordered(value: Any, depth: int) -> Tree:
     return {TAG: "OrderedDict", "v": _pairs(value, depth + 1)}
 
 
-def _date(value: Any, depth: int) -> Tree:
+def _date(value: Any, _depth: int) -> Tree:
     return {TAG: "date", "v": value.isoformat()}
 
 
@@ -211,7 +211,7 @@ def _is_zone(zone: Any) -> bool:
     return (_ENCODERS.get(kind) or _find(kind)) in (_fixed, _region, _core_zone)
 
 
-def _fixed(value: Any, depth: int) -> Tree:
+def _fixed(value: Any, _depth: int) -> Tree:
     offset = value.utcoffset(None)
     tree = {TAG: "timezone", "v": [offset.days, offset.seconds, offset.microseconds]}
     name = value.tzname(None)
@@ -220,29 +220,29 @@ def _fixed(value: Any, depth: int) -> Tree:
     return tree
 
 
-def _region(value: Any, depth: int) -> Tree:
+def _region(value: Any, _depth: int) -> Tree:
     if value.key is None:
         raise Refused("zoneinfo.ZoneInfo", "it has no key")
     return {TAG: "ZoneInfo", "v": value.key}
 
 
-def _core_zone(value: Any, depth: int) -> Tree:
+def _core_zone(value: Any, _depth: int) -> Tree:
     """The fixed offset that pydantic gives to datetimes it has parsed."""
     offset = value.utcoffset(None)
     return {TAG: "TzInfo", "v": offset.days * 86400 + offset.seconds}
 
 
-def _timedelta(value: Any, depth: int) -> Tree:
+def _timedelta(value: Any, _depth: int) -> Tree:
     return {TAG: "timedelta", "v": [value.days, value.seconds, value.microseconds]}
 
 
-def _by_text(value: Any, depth: int) -> Tree:
+def _by_text(value: Any, _depth: int) -> Tree:
     """Types whose text is exact: Decimal, UUID, paths."""
     return {TAG: type(value).__name__, "v": str(value)}
 
 
 def _refuse(why: str) -> Encoder:
-    def refuse(value: Any, depth: int) -> Tree:
+    def refuse(value: Any, _depth: int) -> Tree:
         raise Refused(shown_name(type(value)), why)
 
     return refuse

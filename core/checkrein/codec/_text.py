@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable
 from typing import Any
@@ -126,7 +127,7 @@ def _safe(tree: Tree) -> Tree:
     if kind is str and surrogate(tree):
         raw = tree.encode("utf-8", "surrogatepass")
         return {TAG: "str", "v": b2a_base64(raw, newline=False).decode()}
-    if kind is float and (tree != tree or tree in (float("inf"), float("-inf"))):
+    if kind is float and not math.isfinite(tree):
         return {TAG: "float", "v": repr(tree)}
     if kind is int and tree.bit_length() > 1024:
         return {TAG: "int", "v": hex(tree)}

@@ -144,7 +144,7 @@ class Vault:
         try:
             for entry in sorted(os.scandir(self._directory), key=lambda found: found.name):
                 if entry.name.startswith(_TEMPORARY):
-                    removed += _remove_unwritten(entry.path)
+                    removed += _remove_unwritten(Path(entry.path))
                 elif (
                     referenced is not None
                     and _is_ref(entry.name)
@@ -152,7 +152,7 @@ class Vault:
                     and _older(entry, oldest)
                 ):
                     with suppress(FileNotFoundError):  # another sweep was faster
-                        os.unlink(entry.path)
+                        Path(entry.path).unlink()
                         removed += 1
         except OSError as error:
             raise _unavailable(f"{self._directory} cannot be swept", error) from error
@@ -193,8 +193,7 @@ class Vault:
             opened: bytes = self._cipher.decrypt(nonce, sealed, packed.salt)
         except InvalidTag:
             raise StoreUnavailable(
-                f"payload {packed.ref[:12]} was sealed with another key: "
-                f"check {self._key_source}"
+                f"payload {packed.ref[:12]} was sealed with another key: check {self._key_source}"
             ) from None
         return opened
 
@@ -242,7 +241,8 @@ def _key_of(text: str) -> bytes | None:
         bare = text.rstrip("=").translate(str.maketrans("-_", "+/"))
         if len(bare) != 43:
             return None
-        return binascii.a2b_base64(bare + "=", strict_mode=True)
+        key = binascii.a2b_base64(bare + "=", strict_mode=True)
+        return key if binascii.b2a_base64(key, newline=False) == f"{bare}=".encode() else None
     except ValueError:  # characters or bits that the form does not have
         return None
 
@@ -252,8 +252,7 @@ def _cipher(key: bytes) -> Any:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
         raise ConfigError(
-            "encrypt=True needs the package cryptography: "
-            'pip install "checkrein[crypto]"'
+            'encrypt=True needs the package cryptography: pip install "checkrein[crypto]"'
         ) from None
     if len(key) != 32:
         raise ConfigError(f"the key that seals payloads must have 32 bytes, not {len(key)}")
@@ -276,30 +275,28 @@ def _write_file(directory: Path, name: str, data: bytes) -> None:
     """Write a file that is there whole and on disk, or not at all."""
     try:
         _make_directory(directory)
-        temporary = ""
+        descriptor, temporary = _open_temporary(directory)
         try:
-            descriptor, temporary = _open_temporary(directory)
-            try:
-                view = memoryview(data)
-                while view:
-                    view = view[os.write(descriptor, view) :]
-                os.fsync(descriptor)
-                os.rename(temporary, directory / name)
-            finally:
-                os.close(descriptor)
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
+            temporary.rename(directory / name)
         except BaseException:
             with suppress(OSError):  # the first error is the one to tell
-                os.unlink(temporary)
+                temporary.unlink()
             raise
+        finally:
+            os.close(descriptor)
         _sync_directory(directory)
     except OSError as error:
         raise _unavailable(f"payload cannot be written to {directory}", error) from error
 
 
-def _open_temporary(directory: Path) -> tuple[int, str]:
+def _open_temporary(directory: Path) -> tuple[int, Path]:
     """A new, locked temporary file. The lock tells `sweep` that its writer lives."""
     while True:
-        path = str(directory / f"{_TEMPORARY}{os.urandom(12).hex()}")
+        path = directory / f"{_TEMPORARY}{os.urandom(12).hex()}"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
@@ -307,7 +304,7 @@ def _open_temporary(directory: Path) -> tuple[int, str]:
         os.close(descriptor)  # a sweep came between creating and locking
 
 
-def _remove_unwritten(path: str) -> int:
+def _remove_unwritten(path: Path) -> int:
     """Remove a temporary file unless somebody holds its lock; 1 if it was removed."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -315,7 +312,7 @@ def _remove_unwritten(path: str) -> int:
         return 0
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.unlink(path)
+        path.unlink()
         return 1
     except (BlockingIOError, FileNotFoundError):
         return 0
@@ -373,5 +370,5 @@ def _make_key(path: Path) -> None:
             os.link(temporary, path)
         _sync_directory(path.parent)
     finally:
-        os.unlink(temporary)
+        temporary.unlink()
         os.close(descriptor)

@@ -7,7 +7,7 @@ import sys
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import GenericAlias, MemberDescriptorType
+from types import MemberDescriptorType
 from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -50,8 +50,22 @@ def shape_of(kind: type) -> Shape | None:
         return shape
 
 
+def state_of(value: Any, shape: Shape) -> dict[str, Any]:
+    """All attributes of an instance, read past its class's own `__getattribute__`."""
+    try:
+        state = dict(object.__getattribute__(value, "__dict__"))
+    except AttributeError:  # slots only
+        state = {}
+    for key, member in shape.slots.items():
+        try:
+            state[key] = member.__get__(value, type(value))
+        except AttributeError:  # a slot that was never set stays so
+            continue
+    return state
+
+
 def base_model() -> type | None:
-    """pydantic's BaseModel if the process has loaded it: nothing else can be an instance."""
+    """Return pydantic's BaseModel if the process has loaded it: nothing else can be an instance."""
     found = getattr(sys.modules.get("pydantic"), "BaseModel", None)
     return found if isinstance(found, type) else None
 
@@ -62,14 +76,15 @@ def _shape(kind: type) -> Shape | None:
         return Shape("flag" if issubclass(kind, enum.Flag) else "enum", name, {})
     if issubclass(kind, tuple):
         # A subclass of a named tuple may add a __dict__, which a tuple's items do not show.
-        plain = getattr(kind, "__base__", None) is tuple and hasattr(kind, "_fields")
+        plain = kind.__base__ is tuple and type(getattr(kind, "_fields", None)) is tuple
         return Shape("namedtuple", name, {}) if plain else None
+    # Below anything but `object`, a built-in type would hold state that attributes do not show.
+    if not all(base is object or base.__flags__ & _HEAP_TYPE for base in kind.__mro__):
+        return None
     model = base_model()
     if model is not None and issubclass(kind, model):
         return Shape("model", name, {})
-    if "__dataclass_fields__" in vars(kind) and all(
-        base is object or base.__flags__ & _HEAP_TYPE for base in kind.__mro__
-    ):
+    if hasattr(kind, "__dataclass_fields__"):
         slots = {
             key: member
             for base in reversed(kind.__mro__)
@@ -106,21 +121,24 @@ def annotation_classes(declared: Callable[..., Any] | Mapping[str, Any]) -> dict
             for part in hint:
                 walk(part, scope)
             return
-        if isinstance(hint, enum.Enum):  # Literal[Color.RED]
-            walk(type(hint), scope)
+        origin, parts = typing.get_origin(hint), typing.get_args(hint)
+        if origin is typing.Literal:  # its strings are values, not annotations
+            for part in parts:
+                if isinstance(part, enum.Enum):
+                    walk(type(part), scope)
             return
-        if isinstance(hint, type) and not isinstance(hint, GenericAlias):
+        if origin is typing.Annotated:  # the rest is metadata
+            walk(parts[0], scope)
+            return
+        if isinstance(hint, type):
             if shape_of(hint) is not None:
                 found[class_name(hint)] = hint
             for part, own in _fields(hint):
                 walk(part, own)
-        for part in typing.get_args(hint):
+        for part in (*parts, origin):
             walk(part, scope)
-        origin = typing.get_origin(hint)
-        if origin is not None:
-            walk(origin, scope)
         # NewType, TypeVar and `type X = ...` keep what they stand for in these.
-        if not isinstance(hint, type):
+        if type(hint).__module__ in ("typing", "typing_extensions"):
             for attribute in ("__supertype__", "__bound__", "__constraints__", "__value__"):
                 walk(getattr(hint, attribute, None), scope)
 
@@ -140,7 +158,8 @@ def _annotations(declared: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     while isinstance(declared, functools.partial):
         declared = declared.func
     if isinstance(declared, type):
-        declared = declared.__init__ if "__init__" in vars(declared) else declared.__new__
+        made_by: Any = declared
+        declared = made_by.__init__ if "__init__" in vars(declared) else made_by.__new__
     elif not (inspect.isroutine(declared) or hasattr(declared, "__wrapped__")):
         declared = type(declared).__call__
     declared = inspect.unwrap(declared)
@@ -160,7 +179,7 @@ def _annotations(declared: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
 def _resolved(text: str, scope: Mapping[str, Any]) -> Any:
     """The annotation that `text` stands for; None if it cannot be resolved."""
     try:
-        return eval(text, dict(scope) | {"typing": typing})  # noqa: S307 - the program's own annotation
+        return eval(text, dict(scope))  # noqa: S307 - the program's own annotation
     except Exception:  # noqa: BLE001 - an annotation may be any text; unresolved names nothing
         return None
 

@@ -40,29 +40,38 @@ def decode_arguments(
     Raises `Undecodable`, also where an opaque parameter has no value there.
     """
     try:
-        if type(tree) is not dict:
-            raise Refused(type(tree).__name__, "arguments are recorded by name")
-        pairs = _pairs(tree["v"]) if tree.get(TAG) == "dict" else tree.items()
-        out: dict[str, Any] = {}
-        for key, item in pairs:
-            name = text_of(key)
-            try:
-                if type(item) is dict and item.get(TAG) == "opaque":
-                    if name not in opaque_values:
-                        raise Refused(
-                            str(item.get("type", "opaque")), "it is opaque, and no value was given"
-                        )
-                    out[name] = opaque_values[name]
-                else:
-                    out[name] = _any(item, classes or {})
-            except Refused as refused:
-                refused.steps.append(key_step(name, len(out)))
-                raise
-        return out
+        return _arguments(tree, classes or {}, opaque_values)
     except Refused as refused:
         raise Undecodable(refused.path(), refused.kind, refused.why) from None
     except RecursionError:
         raise Undecodable("", "tree", "nested too deep for the stack") from None
+
+
+def _arguments(tree: Tree, classes: Classes, opaque_values: Mapping[str, Any]) -> dict[str, Any]:
+    if type(tree) is not dict:
+        raise Refused(type(tree).__name__, "arguments are recorded by name")
+    out: dict[str, Any] = {}
+    for key, item in _named(tree):
+        opaque = type(item) is dict and item.get(TAG) == "opaque"
+        if opaque and key in opaque_values:
+            out[key] = opaque_values[key]
+            continue
+        try:
+            out[key] = _any(item, classes)
+        except Refused as refused:
+            refused.at(key_step(key, ()), item)
+            raise
+    return out
+
+
+def _named(tree: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Names and trees; names with lone surrogates have made pairs of them."""
+    if TAG not in tree:
+        return [*tree.items()]
+    try:
+        return [(text_of(key), item) for key, item in _pairs(tree["v"])]
+    except (KeyError, TypeError, ValueError):
+        raise Refused("tag", "arguments are recorded by name") from None
 
 
 def _any(tree: Tree, classes: Classes) -> Any:
@@ -77,37 +86,33 @@ def _any(tree: Tree, classes: Classes) -> Any:
 def _dict(tree: dict[str, Any], classes: Classes) -> Any:
     if TAG in tree:
         return _tagged(tree, classes)
-    out: dict[str, Any] = {}
+    out = tree.copy()
     key = ""
     try:
-        for key, item in tree.items():
+        for key, item in out.items():
             kind = type(item)
             if kind is dict:
                 out[key] = _dict(item, classes)
             elif kind is list:
                 out[key] = _list(item, classes)
-            else:
-                out[key] = item
     except Refused as refused:
-        refused.steps.append(key_step(key, len(out)))
+        refused.at(key_step(key, out), tree)
         raise
     return out
 
 
 def _list(tree: list[Any], classes: Classes) -> list[Any]:
-    out: list[Any] = []
-    add = out.append
+    out = tree[:]
+    n = 0
     try:
-        for item in tree:
+        for n, item in enumerate(out):
             kind = type(item)
             if kind is dict:
-                add(_dict(item, classes))
+                out[n] = _dict(item, classes)
             elif kind is list:
-                add(_list(item, classes))
-            else:
-                add(item)
+                out[n] = _list(item, classes)
     except Refused as refused:
-        refused.steps.append(f"[{len(out)}]")
+        refused.at(f"[{n}]", tree)
         raise
     return out
 
@@ -116,7 +121,9 @@ def _tagged(tree: dict[str, Any], classes: Classes) -> Any:
     tag = tree[TAG]
     decoder = _DECODERS.get(tag) if type(tag) is str else None
     if decoder is None:
-        raise Refused(f"tag {tag!r}" if type(tag) is str else "tag", "this version does not know it")
+        raise Refused(
+            f"tag {tag!r}" if type(tag) is str else "tag", "this version does not know it"
+        )
     try:
         return decoder(tree, classes)
     except (Refused, RecursionError):
@@ -135,7 +142,7 @@ def _mapping(tree: dict[str, Any], classes: Classes) -> dict[Any, Any]:
         try:
             out[_any(key, classes)] = _any(item, classes)
         except Refused as refused:
-            refused.steps.append(key_step(key, len(out)))
+            refused.at(key_step(key, ()), item)
             raise
     return out
 
@@ -153,7 +160,7 @@ def _items(tree: dict[str, Any], classes: Classes) -> list[Any]:
     return _list(items, classes)
 
 
-def _float(tree: dict[str, Any], classes: Classes) -> float:
+def _float(tree: dict[str, Any], _classes: Classes) -> float:
     return {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}[tree["v"]]
 
 
@@ -162,27 +169,27 @@ def _complex(tree: dict[str, Any], classes: Classes) -> complex:
     return complex(real, imaginary)
 
 
-def _bytes(tree: dict[str, Any], classes: Classes) -> bytes:
+def _bytes(tree: dict[str, Any], _classes: Classes) -> bytes:
     return a2b_base64(tree["v"], strict_mode=True)
 
 
-def _date(tree: dict[str, Any], classes: Classes) -> Any:
+def _date(tree: dict[str, Any], _classes: Classes) -> Any:
     from datetime import date
 
     return date.fromisoformat(tree["v"])
 
 
 def _clock(tree: dict[str, Any], classes: Classes) -> Any:
-    import datetime
+    from datetime import datetime, time
 
-    kind = datetime.datetime if tree[TAG] == "datetime" else datetime.time
+    kind = datetime if tree[TAG] == "datetime" else time
     zone = tree.get("tz")
     return kind.fromisoformat(tree["v"]).replace(
         tzinfo=None if zone is None else _dict(zone, classes), fold=tree.get("fold", 0)
     )
 
 
-def _timedelta(tree: dict[str, Any], classes: Classes) -> Any:
+def _timedelta(tree: dict[str, Any], _classes: Classes) -> Any:
     from datetime import timedelta
 
     days, seconds, microseconds = tree["v"]
@@ -196,7 +203,7 @@ def _timezone(tree: dict[str, Any], classes: Classes) -> Any:
     return timezone(offset, text_of(tree["name"])) if "name" in tree else timezone(offset)
 
 
-def _region(tree: dict[str, Any], classes: Classes) -> Any:
+def _region(tree: dict[str, Any], _classes: Classes) -> Any:
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
     try:
@@ -205,25 +212,25 @@ def _region(tree: dict[str, Any], classes: Classes) -> Any:
         raise Refused("ZoneInfo", "this machine's time zone data does not have it") from None
 
 
-def _core_zone(tree: dict[str, Any], classes: Classes) -> Any:
+def _core_zone(tree: dict[str, Any], _classes: Classes) -> Any:
     from pydantic_core import TzInfo
 
     return TzInfo(tree["v"])
 
 
-def _decimal(tree: dict[str, Any], classes: Classes) -> Any:
+def _decimal(tree: dict[str, Any], _classes: Classes) -> Any:
     from decimal import Decimal
 
     return Decimal(tree["v"])
 
 
-def _uuid(tree: dict[str, Any], classes: Classes) -> Any:
+def _uuid(tree: dict[str, Any], _classes: Classes) -> Any:
     from uuid import UUID
 
     return UUID(tree["v"])
 
 
-def _path(tree: dict[str, Any], classes: Classes) -> Any:
+def _path(tree: dict[str, Any], _classes: Classes) -> Any:
     import pathlib
 
     return getattr(pathlib, tree[TAG])(text_of(tree["v"]))
@@ -264,25 +271,25 @@ def _namedtuple(tree: dict[str, Any], classes: Classes) -> Any:
 def _object(tree: dict[str, Any], classes: Classes) -> Any:
     kind, shape = _class(tree, classes)
     state = _dict(tree["v"], classes)
-    made = object.__new__(kind)
+    made: Any = object.__new__(kind)
     for key, item in state.items():
         member = shape.slots.get(key)
         if member is not None:
             member.__set__(made, item)
         else:
-            made.__dict__[key] = item
+            object.__getattribute__(made, "__dict__")[key] = item
     return made
 
 
 def _model(tree: dict[str, Any], classes: Classes) -> Any:
     kind: Any = _class(tree, classes)[0]
     model: Any = base_model()
-    made = kind.__new__(kind)
+    made: Any = object.__new__(kind)
     model.__setstate__(
         made,
         {
             "__dict__": _dict(tree["v"], classes),
-            "__pydantic_fields_set__": set(tree["set"]),
+            "__pydantic_fields_set__": {text_of(name) for name in tree["set"]},
             "__pydantic_extra__": _any(tree["extra"], classes),
             "__pydantic_private__": _any(tree["private"], classes),
         },
@@ -290,8 +297,11 @@ def _model(tree: dict[str, Any], classes: Classes) -> Any:
     return made
 
 
-def _opaque(tree: dict[str, Any], classes: Classes) -> Any:
-    raise Refused(str(tree.get("type", "opaque")), "it is opaque: only its type was recorded")
+def _opaque(tree: dict[str, Any], _classes: Classes) -> Any:
+    raise Refused(
+        str(tree.get("type", "opaque")),
+        "it is opaque: only its type was recorded, and no value was given",
+    )
 
 
 _DECODERS: dict[str, Decoder] = {
@@ -302,9 +312,9 @@ _DECODERS: dict[str, Decoder] = {
     "OrderedDict": _ordered,
     "bytes": _bytes,
     "bytearray": lambda tree, classes: bytearray(_bytes(tree, classes)),
-    "int": lambda tree, classes: int(tree["v"], 16),
+    "int": lambda tree, _classes: int(tree["v"], 16),
     "float": _float,
-    "str": lambda tree, classes: text_of(tree),
+    "str": lambda tree, _classes: text_of(tree),
     "complex": _complex,
     "range": lambda tree, classes: range(*_items(tree, classes)),
     "date": _date,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any
 
-from checkrein.codec._classes import shape_of
+from checkrein.codec._classes import Shape, shape_of, state_of
 from checkrein.codec._encoding import readable_text
 from checkrein.store import Tree
 
@@ -49,7 +49,10 @@ class _Describer:
             return self.mapping(value, depth)
         if kind is list or kind is tuple or kind is set or kind is frozenset:
             return self.items(value, len(value), kind.__name__, depth)
-        return self.other(value, kind, depth)
+        try:
+            return self.other(value, kind, depth)
+        except Exception:  # noqa: BLE001 - one odd value must not hide the others
+            return "[unviewable]"
 
     def text(self, value: str) -> str:
         size = len(value)
@@ -61,7 +64,7 @@ class _Describer:
             self.left -= size
         return value if value.isascii() else _shown(value)
 
-    def number(self, value: int | float) -> Tree:
+    def number(self, value: float) -> Tree:
         self.left -= 8
         if type(value) is int:
             if -(1 << 128) < value < 1 << 128:
@@ -74,11 +77,23 @@ class _Describer:
         if depth >= MAX_DEPTH or (self.left <= 0 and size):
             return f"<dict {size}>"
         out: dict[str, Tree] = {}
-        for key, item in dict.items(value):
+        for key, item in [*dict.items(value)]:
             if len(out) >= MAX_ITEMS or self.left <= 0:
                 out["..."] = f"{size - len(out)} more"
                 break
-            out[self.key(key)] = self.any(item, depth + 1)
+            if type(key) is str and len(key) <= MAX_KEY and key.isascii():
+                self.left -= len(key)
+                name = key
+            else:
+                name = self.key(key)
+            while name in out:  # 1 and "1" look the same
+                name += "'"
+            kind = type(item)
+            if kind is str and len(item) <= self.left and item.isascii():
+                self.left -= len(item)
+                out[name] = item
+            else:
+                out[name] = self.any(item, depth + 1)
         return out
 
     def key(self, key: Any) -> str:
@@ -94,7 +109,7 @@ class _Describer:
         if depth >= MAX_DEPTH or (self.left <= 0 and size):
             return f"<{name} {size}>"
         out: list[Tree] = []
-        for item in value:
+        for item in [*value]:
             if len(out) >= MAX_ITEMS or self.left <= 0:
                 out.append(f"... {size - len(out)} more")
                 break
@@ -115,8 +130,10 @@ class _Describer:
             if shape.kind in ("enum", "flag"):
                 return self.text(f"{kind.__name__}.{value._name_}")
             if shape.kind == "namedtuple":
-                return self.mapping(dict(zip(value._fields, tuple.__iter__(value))), depth)
-            return self.mapping(_visible(value, kind, shape.slots), depth)
+                return self.mapping(
+                    dict(zip(value._fields, tuple.__iter__(value), strict=False)), depth
+                )
+            return self.mapping(_visible(value, kind, shape), depth)
         # The built-in types' own methods, so that a subclass's code is not run.
         if issubclass(kind, str):
             return self.text(str.__str__(value))
@@ -138,17 +155,14 @@ def _shown(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _visible(value: Any, kind: type, slots: Any) -> dict[str, Any]:
+def _visible(value: Any, kind: type, shape: Shape) -> dict[str, Any]:
     """Attributes of a dataclass or model; fields declared `repr=False` stay hidden."""
-    state = dict(object.__getattribute__(value, "__dict__")) if hasattr(value, "__dict__") else {}
-    for key, member in slots.items():
-        try:
-            state[key] = member.__get__(value, kind)
-        except AttributeError:  # a slot that was never set
-            continue
-    found: Any = vars(kind).get("__dataclass_fields__") or getattr(kind, "__pydantic_fields__", {})
-    for key, declared in found.items():
-        if key in state and not getattr(declared, "repr", True):
+    state = state_of(value, shape)
+    fields: Any = getattr(kind, "__dataclass_fields__", None) or getattr(
+        kind, "__pydantic_fields__", {}
+    )
+    for key, declared in fields.items():
+        if key in state and not declared.repr:
             state[key] = _HIDDEN
     return state
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from binascii import b2a_base64
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from checkrein.codec._classes import base_model, class_name, shape_of, shown_name
+from checkrein.codec._classes import base_model, class_name, shape_of, shown_name, state_of
 from checkrein.codec._paths import MAX_DEPTH, TAG, Refused, key_step, too_deep
 from checkrein.codec._text import sort_key
 from checkrein.errors import Unencodable
@@ -16,7 +16,8 @@ from checkrein.store import Tree
 Encoder: TypeAlias = Callable[[Any, int], Tree]
 
 _MAX = sys.float_info.max
-"""Numbers inside +-_MAX are written as they are. NaN and infinity are outside, and so are
+_MIN = -_MAX
+"""Numbers from _MIN to _MAX are written as they are. NaN and infinity are outside, and so are
 integers of more than 309 digits, which some readers of JSON refuse (Python: over 4300)."""
 
 
@@ -40,9 +41,7 @@ def encode(value: Any, path: str = "") -> Tree:
         raise Unencodable(path, shown_name(kind), "nested too deep for the stack") from None
 
 
-def encode_arguments(
-    arguments: Mapping[str, Any], opaque: Collection[str] = ()
-) -> dict[str, Tree]:
+def encode_arguments(arguments: Mapping[str, Any], opaque: Collection[str] = ()) -> dict[str, Tree]:
     """The tree of a call's arguments by parameter name.
 
     Parameters in `opaque` are not looked into: only the name of their type is recorded.
@@ -66,7 +65,7 @@ def encode_arguments(
             try:
                 out[name] = _any(value, 2)
             except Refused as refused:
-                refused.steps.append(key_step(name, len(out)))
+                refused.at(key_step(name, arguments), arguments)
                 raise
         return out
     except Refused as refused:
@@ -80,7 +79,7 @@ def _any(value: Any, depth: int) -> Tree:
     if kind is str or kind is bool or value is None:
         return value
     if kind is int or kind is float:
-        return value if -_MAX <= value <= _MAX else _odd_number(value)
+        return value if _MIN <= value <= _MAX else _odd_number(value)
     return (_ENCODERS.get(kind) or _find(kind))(value, depth)
 
 
@@ -89,77 +88,74 @@ def _dict(value: dict[Any, Any], depth: int) -> Tree:
         return {TAG: "dict", "v": _pairs(value, depth + 1)}
     if depth > MAX_DEPTH:
         raise too_deep("dict")
-    out: dict[str, Tree] = {}
+    out = value.copy()  # in one step, so that no other thread can change it meanwhile
     key: Any = None
     try:
-        for key, item in value.items():
+        for key, item in out.items():
             if type(key) is not str:
                 return {TAG: "dict", "v": _pairs(value, depth + 1)}
             kind = type(item)
-            if kind is str or kind is bool or item is None:
-                out[key] = item
-            elif kind is int or kind is float:
-                out[key] = item if -_MAX <= item <= _MAX else _odd_number(item)
-            else:
+            if kind is str:
+                continue
+            if kind is int or kind is float:
+                if not _MIN <= item <= _MAX:
+                    out[key] = _odd_number(item)
+            elif kind is dict:
+                out[key] = _dict(item, depth + 1)
+            elif kind is list:
+                out[key] = _list(item, depth + 1)
+            elif kind is not bool and item is not None:
                 out[key] = (_ENCODERS.get(kind) or _find(kind))(item, depth + 1)
     except Refused as refused:
-        refused.steps.append(key_step(key, len(out)))
-        refused.seen.append(id(value))
+        refused.at(key_step(key, out), value)
         raise
-    except RuntimeError as error:
-        raise _changed(error, "dict") from None
     return out
 
 
-def _list(value: list[Any], depth: int) -> list[Tree]:
+def _list(value: Iterable[Any], depth: int) -> list[Tree]:
     if depth > MAX_DEPTH:
         raise too_deep("list")
-    out: list[Tree] = []
-    add = out.append
+    out = [*value]
+    n = 0
     try:
-        for item in value:
+        for n, item in enumerate(out):
             kind = type(item)
-            if kind is str or kind is bool or item is None:
-                add(item)
-            elif kind is int or kind is float:
-                add(item if -_MAX <= item <= _MAX else _odd_number(item))
-            else:
-                add((_ENCODERS.get(kind) or _find(kind))(item, depth + 1))
+            if kind is str:
+                continue
+            if kind is int or kind is float:
+                if not _MIN <= item <= _MAX:
+                    out[n] = _odd_number(item)
+            elif kind is dict:
+                out[n] = _dict(item, depth + 1)
+            elif kind is list:
+                out[n] = _list(item, depth + 1)
+            elif kind is not bool and item is not None:
+                out[n] = (_ENCODERS.get(kind) or _find(kind))(item, depth + 1)
     except Refused as refused:
-        refused.steps.append(f"[{len(out)}]")
-        refused.seen.append(id(value))
+        refused.at(f"[{n}]", value)
         raise
     return out
 
 
-def _changed(error: RuntimeError, kind: str) -> BaseException:
-    """What an error of the loop itself means: another thread changes what is being read."""
-    if isinstance(error, RecursionError):
-        return error
-    return Refused(kind, "it was changed while it was read")
-
-
-def _odd_number(value: int | float) -> Tree:
+def _odd_number(value: float) -> Tree:
     if type(value) is int:
         return {TAG: "int", "v": hex(value)}
     return {TAG: "float", "v": repr(value)}
 
 
-def _pairs(value: Mapping[Any, Any], depth: int) -> list[Tree]:
+def _pairs(value: dict[Any, Any], depth: int) -> list[Tree]:
     """Keys and values as pairs, for dicts whose keys are not plain strings."""
     if depth >= MAX_DEPTH:
         raise too_deep("dict")
+    items = [*value.items()]
     out: list[Tree] = []
     key: Any = None
     try:
-        for key, item in value.items():
+        for key, item in items:
             out.append([_any(key, depth + 2), _any(item, depth + 2)])
     except Refused as refused:
-        refused.steps.append(key_step(key, len(out)))
-        refused.seen.append(id(value))
+        refused.at(key_step(key, [key for key, _ in items]), value)
         raise
-    except RuntimeError as error:
-        raise _changed(error, "dict") from None
     return out
 
 
@@ -169,14 +165,10 @@ def _tuple(value: Any, depth: int) -> Tree:
 
 def _set(value: Any, depth: int) -> Tree:
     # Sorted, because the order of a set differs from process to process and digests must not.
-    try:
-        items = _list(value, depth + 1)
-    except RuntimeError as error:
-        raise _changed(error, "set") from None
-    return {TAG: type(value).__name__, "v": sorted(items, key=sort_key)}
+    return {TAG: type(value).__name__, "v": sorted(_list(value, depth + 1), key=sort_key)}
 
 
-def _bytes(value: bytes | bytearray, depth: int) -> Tree:
+def _bytes(value: bytes | bytearray, _depth: int) -> Tree:
     return {TAG: type(value).__name__, "v": b2a_base64(value, newline=False).decode()}
 
 
@@ -192,7 +184,7 @@ def _ordered(value: Any, depth: int) -> Tree:
     return {TAG: "OrderedDict", "v": _pairs(value, depth + 1)}
 
 
-def _date(value: Any, depth: int) -> Tree:
+def _date(value: Any, _depth: int) -> Tree:
     return {TAG: "date", "v": value.isoformat()}
 
 
@@ -219,7 +211,7 @@ def _is_zone(zone: Any) -> bool:
     return (_ENCODERS.get(kind) or _find(kind)) in (_fixed, _region, _core_zone)
 
 
-def _fixed(value: Any, depth: int) -> Tree:
+def _fixed(value: Any, _depth: int) -> Tree:
     offset = value.utcoffset(None)
     tree = {TAG: "timezone", "v": [offset.days, offset.seconds, offset.microseconds]}
     name = value.tzname(None)
@@ -228,29 +220,29 @@ def _fixed(value: Any, depth: int) -> Tree:
     return tree
 
 
-def _region(value: Any, depth: int) -> Tree:
+def _region(value: Any, _depth: int) -> Tree:
     if value.key is None:
         raise Refused("zoneinfo.ZoneInfo", "it has no key")
     return {TAG: "ZoneInfo", "v": value.key}
 
 
-def _core_zone(value: Any, depth: int) -> Tree:
+def _core_zone(value: Any, _depth: int) -> Tree:
     """The fixed offset that pydantic gives to datetimes it has parsed."""
     offset = value.utcoffset(None)
     return {TAG: "TzInfo", "v": offset.days * 86400 + offset.seconds}
 
 
-def _timedelta(value: Any, depth: int) -> Tree:
+def _timedelta(value: Any, _depth: int) -> Tree:
     return {TAG: "timedelta", "v": [value.days, value.seconds, value.microseconds]}
 
 
-def _by_text(value: Any, depth: int) -> Tree:
+def _by_text(value: Any, _depth: int) -> Tree:
     """Types whose text is exact: Decimal, UUID, paths."""
     return {TAG: type(value).__name__, "v": str(value)}
 
 
 def _refuse(why: str) -> Encoder:
-    def refuse(value: Any, depth: int) -> Tree:
+    def refuse(value: Any, _depth: int) -> Tree:
         raise Refused(shown_name(type(value)), why)
 
     return refuse
@@ -313,25 +305,29 @@ def _instance(value: Any, depth: int) -> Tree:
             else:
                 raise Refused(shown_name(kind), "it is not a named member")
         case "namedtuple":
-            tree["v"] = _list(value, depth + 1)
+            tree["v"] = _list(tuple.__iter__(value), depth + 1)
         case "object":
-            state = dict(getattr(value, "__dict__", ()))
-            for key, member in shape.slots.items():
-                try:
-                    state[key] = member.__get__(value, kind)
-                except AttributeError:  # a slot that was never set stays so
-                    continue
-            tree["v"] = _dict(state, depth + 1)
+            tree["v"] = _state(state_of(value, shape), value, depth + 1)
         case "model":
             # BaseModel's own state, whatever the subclass makes of these methods.
             model: Any = base_model()
             whole = model.__getstate__(value)
-            tree["v"] = _dict(whole["__dict__"], depth + 1)
+            tree["v"] = _state(whole["__dict__"], value, depth + 1)
             tree["set"] = sorted(whole["__pydantic_fields_set__"])
             for part in ("extra", "private"):
                 held = whole[f"__pydantic_{part}__"]
-                tree[part] = None if held is None else _dict(held, depth + 1)
+                tree[part] = None if held is None else _state(held, value, depth + 1)
     return tree
+
+
+def _state(state: dict[Any, Any], owner: Any, depth: int) -> Tree:
+    """The attributes of an instance, which is what a loop comes back to."""
+    try:
+        return _dict(state, depth)
+    except Refused as refused:
+        if refused.inside:
+            refused.inside[-1] = owner
+        raise
 
 
 def readable_text(value: Any) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 TAG = "$cr"
 """The one reserved key of a tree."""
@@ -22,34 +22,40 @@ class Refused(Exception):
         self.kind = kind
         self.why = why
         self.steps: list[str] = []
-        self.seen: list[int] = []
+        self.inside: list[object] = []
+
+    def at(self, step: str, container: object) -> None:
+        """Add a step; the container is kept, so that a loop shows when it comes again."""
+        self.steps.append(step)
+        self.inside.append(container)
 
     def path(self, start: str = "") -> str:
         """`start`, then the steps from the outside in."""
         steps = self.steps[::-1]
-        loop = _loop(self.seen[::-1])
+        loop = _loop(self.inside[::-1])
         if loop is not None:
             self.why = "it contains itself"
             steps = steps[:loop]
         elif len(steps) > 20:
-            steps = steps[:20] + ["..."]
+            steps = [*steps[:20], "..."]
         return (start + "".join(steps)).lstrip(".")
 
 
-def _loop(seen: Sequence[int]) -> int | None:
+def _loop(containers: Sequence[object]) -> int | None:
     """The first position at which a container comes back inside itself."""
     known: set[int] = set()
-    for position, one in enumerate(seen):
-        if one in known:
+    for position, container in enumerate(containers):
+        if id(container) in known:
             return position
-        known.add(one)
+        known.add(id(container))
     return None
 
 
-def key_step(key: object, position: int) -> str:
+def key_step(key: object, container: Iterable[object]) -> str:
     """A step by a dict's key. Keys that do not look like names are data: they are not shown."""
     if type(key) is str and _SHOWN.match(key):
         return "." + key
+    position = next((n for n, one in enumerate(container) if one is key), 0)
     return f"{{key {position}}}"
 
 

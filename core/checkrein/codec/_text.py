@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable
 from typing import Any
@@ -50,7 +51,7 @@ def loads(text: str) -> Tree:
     except RecursionError:
         raise Undecodable("", "text", "nested too deep for the stack") from None
     except ValueError as error:
-        # The error's own text names a position, but its `doc` is the payload: it is cut off.
+        # `from None`: the error holds the whole text, which may be a payload.
         raise Undecodable("", "text", f"it is not JSON: {error}") from None
 
 
@@ -64,7 +65,10 @@ def canonical(tree: Tree) -> bytes:
     # A quote inside a string is escaped: these texts can only be tags.
     if f'{{"{TAG}":' in text:
         if f'{{"{TAG}":"float"' in text or f'{{"{TAG}":"str"' in text:
-            _refuse_inexact(json.loads(text))
+            try:
+                _refuse_inexact(json.loads(text))
+            except Refused as refused:
+                raise Unencodable(refused.path(), refused.kind, refused.why) from None
         if f'{{"{TAG}":"dict"' in text:
             text = _sorted(_ordered(json.loads(text)))
     return text.encode()
@@ -123,7 +127,7 @@ def _safe(tree: Tree) -> Tree:
     if kind is str and surrogate(tree):
         raw = tree.encode("utf-8", "surrogatepass")
         return {TAG: "str", "v": b2a_base64(raw, newline=False).decode()}
-    if kind is float and (tree != tree or tree in (float("inf"), float("-inf"))):
+    if kind is float and not math.isfinite(tree):
         return {TAG: "float", "v": repr(tree)}
     if kind is int and tree.bit_length() > 1024:
         return {TAG: "int", "v": hex(tree)}
@@ -141,10 +145,10 @@ def _refuse_inexact(tree: Tree) -> None:
     if kind is dict:
         tag = tree.get(TAG)
         if tag == "float":
-            raise Unencodable("", "float", "NaN and infinity are in no digest")
+            raise Refused("float", "NaN and infinity are in no digest")
         if tag == "str":
-            raise Unencodable("", "str", "lone surrogates are in no digest")
-        items = [(key_step(key, n), item) for n, (key, item) in enumerate(tree.items())]
+            raise Refused("str", "lone surrogates are in no digest")
+        items = [("" if tag else key_step(key, tree), item) for key, item in tree.items()]
     elif kind is list:
         items = [(f"[{n}]", item) for n, item in enumerate(tree)]
     else:
@@ -152,13 +156,9 @@ def _refuse_inexact(tree: Tree) -> None:
     for step, item in items:
         try:
             _refuse_inexact(item)
-        except Unencodable as error:
-            why = "NaN and infinity" if error.kind == "float" else "lone surrogates"
-            inner = error.path
-            joined = step + ("" if not inner or inner[0] in "[{" else ".") + inner
-            raise Unencodable(
-                joined.lstrip("."), error.kind, f"{why} are in no digest"
-            ) from None
+        except Refused as refused:
+            refused.at(step, tree)
+            raise
 
 
 def _ordered(tree: Tree) -> Tree:

@@ -146,9 +146,12 @@ class Batch:
     """This batch must also survive a power cut, where the backend was opened so."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Committed:
-    """What a commit gave: the store-wide number of its last event, the session's next number."""
+    """What a commit gave: the store-wide number of its last event, the session's next number.
+
+    Without events: the store's last number. (Not frozen: that would double its price.)
+    """
 
     seq: int
     n: int

@@ -1,0 +1,155 @@
+"""Checking a SQLite store: chains against their events, and what is derived against its source."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from checkrein.codec import loads
+from checkrein.errors import Undecodable
+from checkrein.store import Event
+from checkrein.store._rules import GENESIS, chain_body, chain_hash, missing_event
+
+_PAGE = 500
+"""Events held in memory at a time."""
+
+_EVENTS = (
+    "SELECT seq, n, kind, call, attempt, at, ref, prev, hash, view, salt, data, place "
+    "FROM events WHERE sid = ? AND seq > ? ORDER BY seq LIMIT ?"
+)
+
+
+def verify_session(connection: sqlite3.Connection, session: str, files: Path) -> Event | None:
+    """The first event of a session that is not what was written, or None.
+
+    Stored payloads are checked as well, the large ones in the directory `files`. A gap, a cut tail and a session without its row give
+    an event of kind `missing`.
+    """
+    n, seq, head = 0, 0, GENESIS
+    while True:
+        # One snapshot for the events and the head they must lead to: others may be writing.
+        connection.execute("BEGIN")
+        row = connection.execute(
+            "SELECT sid, n, head FROM sessions WHERE id = ?", (session,)
+        ).fetchone()
+        if row is None:
+            connection.execute("ROLLBACK")
+            return missing_event(session, 1, "")
+        sid, stored_n, stored_head = row
+        events = connection.execute(_EVENTS, (sid, seq, _PAGE)).fetchall()
+        connection.execute("ROLLBACK")
+        for event in events:
+            n += 1
+            bad = _bad(event, session, n, head, files)
+            if bad is not None:
+                return bad
+            seq, head = event[0], event[8]
+        if len(events) == _PAGE:
+            continue
+        if n < stored_n:
+            return missing_event(session, n + 1, stored_head.hex())
+        if n > stored_n or head != stored_head:
+            return missing_event(session, stored_n, stored_head.hex())
+        return None
+
+
+def _bad(row: tuple[Any, ...], session: str, n: int, head: bytes, files: Path) -> Event | None:
+    seq, stored_n, kind, call, attempt, at, ref, prev, digest, view, salt, data, place = row
+    if stored_n > n:
+        return missing_event(session, n, prev.hex())
+    expected = chain_hash(
+        head, seq, n, attempt, at, ref, chain_body(session, kind, call, view)
+    )
+    if stored_n == n and prev == head and digest == expected:
+        if _payload_fits(ref, salt, data, place, files):
+            return None
+    try:
+        tree = loads(view)
+    except Undecodable:
+        tree = None
+    return Event(
+        seq, session, stored_n, kind, call, attempt, at, tree, ref.hex(), prev.hex(), digest.hex()
+    )
+
+
+def _payload_fits(
+    ref: bytes, salt: bytes | None, data: bytes | None, place: str | None, files: Path
+) -> bool:
+    if not ref:
+        return salt is None and data is None and place is None
+    if salt is None or data is None:
+        return False
+    if place == "file":
+        if data != ref.hex().encode():
+            return False
+        try:
+            data = (files / ref.hex()).read_bytes()
+        except OSError:
+            return False
+    elif place == "omitted":
+        return not data
+    return place in ("row", "file") and sha256(salt + data).digest() == ref
+
+
+def check_file(connection: sqlite3.Connection) -> list[str]:
+    """What SQLite itself finds wrong with the file."""
+    rows = connection.execute("PRAGMA quick_check(20)").fetchall()
+    return [f"file: {row[0]}" for row in rows if row[0] != "ok"]
+
+
+def rebuild(connection: sqlite3.Connection, *, repair: bool) -> list[str]:
+    """Compare what is derived with what it is derived from; with `repair`, write it anew.
+
+    The caller has opened a transaction and ends it.
+    """
+    found: list[str] = []
+    _heads(connection, found.append, repair)
+    _accounts(connection, found.append, repair)
+    return found
+
+
+def _heads(connection: sqlite3.Connection, tell: Callable[[str], None], repair: bool) -> None:
+    orphans = connection.execute(
+        "SELECT count(*), count(DISTINCT sid) FROM events "
+        "WHERE sid NOT IN (SELECT sid FROM sessions)"
+    ).fetchone()
+    if orphans[0]:
+        tell(f"events: {orphans[0]} belong to {orphans[1]} sessions that have no row")
+    wrong = connection.execute(
+        "SELECT s.sid, s.id, s.n, coalesce(e.n, 0), coalesce(e.hash, ?) FROM sessions s "
+        "LEFT JOIN events e ON e.seq = (SELECT max(seq) FROM events WHERE sid = s.sid) "
+        "WHERE s.n != coalesce(e.n, 0) OR s.head != coalesce(e.hash, ?)",
+        (GENESIS, GENESIS),
+    ).fetchall()
+    for sid, id, stored, n, head in wrong:
+        tell(f"session {id}: its row ends at event {stored}, its events at {n}"
+             if stored != n else f"session {id}: the head in its row is not its last event's hash")
+        if repair:
+            connection.execute(
+                "UPDATE sessions SET n = ?, head = ? WHERE sid = ?", (n, head, sid)
+            )
+
+
+def _accounts(connection: sqlite3.Connection, tell: Callable[[str], None], repair: bool) -> None:
+    for column, source in (("held", "holds"), ("recent", "bookings")):
+        total = f"(SELECT coalesce(sum(amount), 0) FROM {source} x WHERE x.account = a.account)"
+        wrong = connection.execute(
+            f"SELECT account, {column}, {total} FROM accounts a WHERE {column} != {total}"
+        ).fetchall()
+        for account, stored, real in wrong:
+            tell(f"account {account}: {column} is {stored}, its {source} add up to {real}")
+        if repair and wrong:
+            connection.execute(f"UPDATE accounts AS a SET {column} = {total}")
+    lost = connection.execute(
+        "SELECT account, min(unit), sum(amount) FROM holds "
+        "WHERE account NOT IN (SELECT account FROM accounts) GROUP BY account"
+    ).fetchall()
+    for account, unit, amount in lost:
+        tell(f"account {account}: holds of {amount} and no row")
+        if repair:
+            connection.execute(
+                "INSERT INTO accounts VALUES (?, ?, 0, ?, 0, 0)", (account, unit, amount)
+            )

@@ -1,0 +1,204 @@
+"""Sessions and events in memory. Hashes are computed when somebody reads them."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
+from operator import attrgetter
+
+from checkrein.codec import dumps
+from checkrein.store import (
+    ERASED,
+    Batch,
+    Erased,
+    Event,
+    NewEvent,
+    Page,
+    Rollback,
+    SessionPut,
+    SessionRow,
+    SessionState,
+    Tree,
+)
+from checkrein.store._paging import page_of, place_of
+from checkrein.store._rules import (
+    GENESIS,
+    chain_body,
+    chain_hash,
+    closed_because,
+    look_up,
+    missing_event,
+)
+
+_seq_of = attrgetter("seq")
+
+
+class Session:
+    """A session and the numbers of its events."""
+
+    __slots__ = (
+        "agent", "body", "created", "events", "fence", "id", "numbers", "open", "owner", "parent",
+        "rollback", "state", "stopped", "updated",
+    )  # fmt: skip
+
+    def __init__(self, id: str, change: SessionPut, at: int) -> None:
+        self.id = id
+        self.state: SessionState = change.state or "ACTIVE"
+        self.rollback: Rollback = change.rollback or "none"
+        self.stopped = bool(change.stopped)
+        self.owner = ""
+        self.fence = 0
+        self.created = self.updated = at
+        self.body = change.body or {}
+        self.parent, self.agent = look_up(self.body)
+        self.numbers: list[int] = []
+        """Numbers of its events, store-wide."""
+        self.events: list[Event] = []
+        """The first of them, as far as somebody has read: with hashes."""
+        self.open = not closed_because(self.state, self.rollback, self.stopped)
+
+    def change(self, change: SessionPut) -> None:
+        """Take over what is set in `change`."""
+        self.state = change.state or self.state
+        self.rollback = change.rollback or self.rollback
+        if change.stopped is not None:
+            self.stopped = change.stopped
+        self.open = not closed_because(self.state, self.rollback, self.stopped)
+
+
+class Journal:
+    """All sessions and events. The owner holds its lock around every call."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, Session] = {}
+        self._order: list[Session] = []
+        self.log: list[tuple[Session, NewEvent]] = []
+        """Event number s stands at place s - 1."""
+        self._calls: dict[str, list[int]] = {}
+        self._calls_upto = 0
+        self._erased: set[int] = set()
+
+    def create(self, batch: Batch, change: SessionPut, undo: list[Callable[[], object]]) -> Session:
+        """A new session."""
+        session = Session(batch.session, change, batch.at)
+        self.sessions[batch.session] = session
+        self._order.append(session)
+        undo.append(self._order.pop)
+        undo.append(lambda: self.sessions.pop(batch.session))
+        return session
+
+    def row(self, known: Session) -> SessionRow:
+        """A session as others see it."""
+        events = self.read(known)
+        return SessionRow(
+            known.id, known.state, known.rollback, known.stopped, known.owner, known.fence,
+            len(events), events[-1].hash if events else GENESIS.hex(), known.created,
+            known.updated, known.body,
+        )  # fmt: skip
+
+    def page(self, wanted: dict[str, str | None], after: str | None, limit: int) -> Page:
+        """Sessions, newest first."""
+        tests = [(attrgetter(name), value) for name, value in wanted.items() if value is not None]
+        place = place_of(after)
+        start = len(self._order) if place is None else min(place, len(self._order))
+        found: list[tuple[int, Session]] = []
+        for index in range(start - 1, -1, -1):
+            known = self._order[index]
+            if all(get(known) == value for get, value in tests):
+                found.append((index, known))
+                if len(found) > limit:
+                    break
+        return page_of(found, limit, lambda row: self.row(row[1]))
+
+    def select(
+        self,
+        session: str | None,
+        call: str | None,
+        kinds: Sequence[str] | None,
+        after: int,
+        before: int | None,
+        reverse: bool,
+        limit: int,
+    ) -> list[Event]:
+        """Events in the order of their numbers."""
+        seqs: Sequence[int] = range(1, len(self.log) + 1)
+        if call is not None:
+            seqs = self._of_call(call)
+        elif session is not None:
+            known = self.sessions.get(session)
+            seqs = known.numbers if known else ()
+        low = bisect_left(seqs, after + 1)
+        high = len(seqs) if before is None else bisect_left(seqs, before)
+        found: list[Event] = []
+        for place in range(high - 1, low - 1, -1) if reverse else range(low, high):
+            if len(found) >= limit:
+                break
+            owner, event = self.log[seqs[place] - 1]
+            if (kinds is None or event.kind in kinds) and session in (None, owner.id):
+                events = self.read(owner)
+                found.append(events[bisect_left(events, seqs[place], key=_seq_of)])
+        return found
+
+    def _of_call(self, call: str) -> Sequence[int]:
+        # Indexed when somebody asks: a commit does not pay for it.
+        for index in range(self._calls_upto, len(self.log)):
+            self._calls.setdefault(self.log[index][1].call, []).append(index + 1)
+        self._calls_upto = len(self.log)
+        return self._calls.get(call, ())
+
+    def read(self, session: Session) -> list[Event]:
+        """The session's events, with the hashes that are not computed yet."""
+        done = session.events
+        for n in range(len(done) + 1, len(session.numbers) + 1):
+            seq = session.numbers[n - 1]
+            event = self.log[seq - 1][1]
+            ref = b""
+            if event.payload is not None:
+                ref = sha256(os.urandom(16) + dumps(event.payload).encode()).digest()
+            prev = bytes.fromhex(done[-1].hash) if done else GENESIS
+            body = chain_body(session.id, event.kind, event.call, dumps(event.view))
+            digest = chain_hash(prev, seq, n, event.attempt, event.at, ref, body)
+            done.append(
+                Event(
+                    seq, session.id, n, event.kind, event.call, event.attempt, event.at,
+                    event.view, ref.hex(), prev.hex(), digest.hex(),
+                )  # fmt: skip
+            )
+        return done
+
+    def payload(self, seq: int) -> Tree | Erased | None:
+        """The payload of an event."""
+        if not 0 < seq <= len(self.log):
+            return None
+        return ERASED if seq in self._erased else self.log[seq - 1][1].payload
+
+    def erase(self, seqs: Iterable[int]) -> int:
+        """Drop payloads; returns how many there were."""
+        erased = 0
+        for seq in seqs:
+            if self.payload(seq) is None or seq in self._erased:
+                continue
+            session, event = self.log[seq - 1]
+            self.read(session)  # the hash needs the payload once
+            bare = NewEvent(event.kind, event.call, event.at, event.view, None, event.attempt)
+            self.log[seq - 1] = (session, bare)
+            self._erased.add(seq)
+            erased += 1
+        return erased
+
+    def verify(self, id: str) -> Event | None:
+        """The first event of a session that is not what was hashed."""
+        session = self.sessions.get(id)
+        if session is None:
+            return missing_event(id, 1, "")
+        prev = GENESIS
+        for event in self.read(session):
+            body = chain_body(id, event.kind, event.call, dumps(event.view))
+            ref = bytes.fromhex(event.ref)
+            digest = chain_hash(prev, event.seq, event.n, event.attempt, event.at, ref, body)
+            if event.prev != prev.hex() or event.hash != digest.hex():
+                return event
+            prev = digest
+        return None

@@ -1,0 +1,125 @@
+"""The SQLite schema, its versions, and who may read which.
+
+Events are one table, append-only but for the columns of the payload (`salt`, `data`, `place`),
+which are outside the hash and can be emptied. They stand in the same row because a commit's
+price is the number of pages that it touches (a table of their own: 12 us of CPU more for the
+two commits of a call). Rows of `sessions` and `records` are projections, written with the
+events; their integer keys are the order of creation, and so the cursors of pages.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from checkrein.errors import StoreUnavailable
+
+APPLICATION_ID = 0x63726E31
+"""Marks a SQLite file as ours ("crn1")."""
+
+_VERSION_1 = (
+    """CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE sessions (
+        sid INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL,
+        rollback TEXT NOT NULL, stopped INTEGER NOT NULL, owner TEXT NOT NULL,
+        fence INTEGER NOT NULL, n INTEGER NOT NULL, head BLOB NOT NULL,
+        created INTEGER NOT NULL, updated INTEGER NOT NULL, parent TEXT NOT NULL,
+        agent TEXT NOT NULL, body TEXT NOT NULL) STRICT""",
+    "CREATE INDEX sessions_state ON sessions (state)",
+    "CREATE INDEX sessions_rollback ON sessions (rollback)",
+    "CREATE INDEX sessions_agent ON sessions (agent)",
+    "CREATE INDEX sessions_owner ON sessions (owner) WHERE owner != ''",
+    "CREATE INDEX sessions_parent ON sessions (parent) WHERE parent != ''",
+    """CREATE TABLE events (
+        seq INTEGER PRIMARY KEY, sid INTEGER NOT NULL, n INTEGER NOT NULL, kind TEXT NOT NULL,
+        call TEXT NOT NULL, attempt INTEGER NOT NULL, at INTEGER NOT NULL, ref BLOB NOT NULL,
+        prev BLOB NOT NULL, hash BLOB NOT NULL, view TEXT NOT NULL,
+        salt BLOB, data BLOB, place TEXT) STRICT""",
+    "CREATE INDEX events_session ON events (sid)",
+    """CREATE UNIQUE INDEX events_single ON events (call, kind, attempt)
+        WHERE kind IN ('intent', 'outcome')""",
+    "CREATE INDEX events_call ON events (call) WHERE kind NOT IN ('intent', 'outcome')",
+    """CREATE TABLE records (
+        rid INTEGER PRIMARY KEY, kind TEXT NOT NULL, id TEXT NOT NULL, state TEXT NOT NULL,
+        session TEXT NOT NULL, label TEXT NOT NULL, created INTEGER NOT NULL,
+        updated INTEGER NOT NULL, body TEXT NOT NULL, UNIQUE (kind, id)) STRICT""",
+    "CREATE INDEX records_kind ON records (kind)",
+    "CREATE INDEX records_state ON records (kind, state)",
+    "CREATE INDEX records_label ON records (kind, label) WHERE label != ''",
+    "CREATE INDEX records_session ON records (session) WHERE session != ''",
+    # spent: all that was ever booked. recent: what `bookings` holds, of the last `span`
+    # microseconds, for accounts with a window.
+    """CREATE TABLE accounts (
+        account TEXT PRIMARY KEY, unit TEXT NOT NULL, spent INTEGER NOT NULL,
+        held INTEGER NOT NULL, recent INTEGER NOT NULL, span INTEGER NOT NULL)
+        STRICT, WITHOUT ROWID""",
+    """CREATE TABLE holds (
+        id TEXT PRIMARY KEY, account TEXT NOT NULL, amount INTEGER NOT NULL,
+        unit TEXT NOT NULL, settle TEXT NOT NULL, call TEXT NOT NULL, session TEXT NOT NULL,
+        span INTEGER NOT NULL, at INTEGER NOT NULL) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE bookings (
+        account TEXT NOT NULL, at INTEGER NOT NULL, amount INTEGER NOT NULL,
+        PRIMARY KEY (account, at)) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE owners (
+        id TEXT PRIMARY KEY, host TEXT NOT NULL, boot TEXT NOT NULL, pid INTEGER NOT NULL,
+        started TEXT NOT NULL, beat INTEGER NOT NULL) STRICT, WITHOUT ROWID""",
+)
+
+MIGRATIONS: Sequence[Sequence[str]] = (_VERSION_1,)
+"""`MIGRATIONS[v]` makes version v + 1 out of version v; version 0 is an empty file."""
+
+MIN_READER = 1
+"""The oldest version of this schema whose code may use a file of the present one."""
+
+
+def migrate(connection: sqlite3.Connection, path: str) -> None:
+    """Bring the file to the present schema, in one transaction; do nothing if it is there.
+
+    Raises `StoreUnavailable` for another program's file and for one from a newer version
+    that does not admit this one.
+    """
+    if _usable(connection, path):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Somebody else may have done it while we waited for the lock.
+        if not _usable(connection, path):
+            for statements in MIGRATIONS[_version(connection) :]:
+                for statement in statements:
+                    connection.execute(statement)
+            connection.execute(
+                "INSERT INTO meta VALUES ('min_reader', ?) "
+                "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                (str(MIN_READER),),
+            )
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _usable(connection: sqlite3.Connection, path: str) -> bool:
+    """Whether the file has the present schema or one that admits us; False: older."""
+    version = _version(connection)
+    ours = connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
+    if not ours:
+        if version or connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+            raise StoreUnavailable(
+                f"{path} is another program's database: name a file of its own for checkrein"
+            )
+        return False
+    if version > len(MIGRATIONS):
+        row = connection.execute("SELECT value FROM meta WHERE key = 'min_reader'").fetchone()
+        if row is None or not row[0].isdecimal() or int(row[0]) > len(MIGRATIONS):
+            raise StoreUnavailable(
+                f"{path} was written by a newer checkrein (schema {version}, this one knows "
+                f"{len(MIGRATIONS)}): upgrade checkrein here, or use another file"
+            )
+    return version >= len(MIGRATIONS)

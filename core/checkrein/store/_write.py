@@ -1,0 +1,287 @@
+"""Writing one batch into SQLite: encoding before the write lock, statements under it."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Any
+
+from checkrein.codec import dumps
+from checkrein.errors import ConfigError, Conflict, HoldRefused
+from checkrein.payload import Packed, Vault
+from checkrein.store import Batch, Committed, HoldRow, Put, SettleRow
+from checkrein.store._rules import (
+    GENESIS,
+    chain_body,
+    chain_hash,
+    check_create,
+    check_event,
+    check_hold,
+    check_settle,
+    check_state,
+    closed,
+    duplicate,
+    fenced_out,
+    look_up,
+    micros,
+    put_conflict,
+)
+
+_SESSION = (
+    "SELECT sid, state, rollback, stopped, fence, n, head, "
+    "(SELECT max(seq) FROM events) FROM sessions WHERE id = ?"
+)
+_NEW_SESSION = (
+    "INSERT INTO sessions (id, state, rollback, stopped, owner, fence, n, head, created, "
+    "updated, parent, agent, body) VALUES (?, ?, ?, ?, '', 0, 0, ?, ?, ?, ?, ?, ?)"
+)
+_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_HEAD = "UPDATE sessions SET n = ?, head = ?, updated = ? WHERE sid = ?"
+_CHANGE = (
+    "UPDATE sessions SET state = ?, rollback = ?, stopped = ?, n = ?, head = ?, updated = ? "
+    "WHERE sid = ?"
+)
+
+# One conditional statement decides whether there is room: a hold that is too large for an
+# account without a row selects nothing, one too large for an account with a row updates nothing.
+_TAKE = (
+    "INSERT INTO accounts SELECT ?1, ?2, 0, ?3, 0, 0 WHERE ?3 <= ?4 "
+    "ON CONFLICT (account) DO UPDATE SET held = held + ?3 "
+    "WHERE unit = ?2 AND spent + held + ?3 <= ?4"
+)
+_TAKE_WINDOW = (
+    "INSERT INTO accounts SELECT ?1, ?2, 0, ?3, 0, ?5 WHERE ?3 <= ?4 "
+    "ON CONFLICT (account) DO UPDATE SET held = held + ?3, span = max(span, ?5) "
+    "WHERE unit = ?2 AND held + ?3 + CASE WHEN span <= ?5 THEN recent ELSE "
+    "(SELECT coalesce(sum(amount), 0) FROM bookings WHERE account = ?1 AND at > ?6 - ?5) END <= ?4"
+)
+# `recent` is kept as a running sum, so that admission does not add up a long window each time.
+_SLIDE = (
+    "UPDATE accounts SET recent = recent - (SELECT coalesce(sum(b.amount), 0) FROM bookings b "
+    "WHERE b.account = ?1 AND b.at <= ?2 - max(span, ?3)) WHERE account = ?1 AND EXISTS "
+    "(SELECT 1 FROM bookings b WHERE b.account = ?1 AND b.at <= ?2 - max(span, ?3))"
+)
+_PRUNE = (
+    "DELETE FROM bookings WHERE account = ?1 AND at <= "
+    "?2 - (SELECT max(span, ?3) FROM accounts WHERE account = ?1)"
+)
+_HOLD = "INSERT INTO holds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_UNHOLD = "DELETE FROM holds WHERE id = ? RETURNING account, amount, span, at"
+_BOOK = (
+    "UPDATE accounts SET held = held - ?, spent = spent + ?, recent = recent + ? "
+    "WHERE account = ?"
+)
+_BOOKING = (
+    "INSERT INTO bookings VALUES (?, ?, ?) "
+    "ON CONFLICT (account, at) DO UPDATE SET amount = amount + excluded.amount"
+)
+_PUT = (
+    "INSERT INTO records (kind, id, state, session, label, created, updated, body) "
+    "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7) ON CONFLICT (kind, id) DO "
+)
+_REPLACE = (
+    "UPDATE SET state = ?3, session = ?4, label = ?5, updated = ?6, body = ?7"
+)
+_PUT_EXISTING = (
+    "UPDATE records SET state = ?3, session = ?4, label = ?5, updated = ?6, body = ?7 "
+    "WHERE kind = ?1 AND id = ?2"
+)
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A batch with everything encoded that needs no lock."""
+
+    batch: Batch
+    events: list[tuple[Any, ...]]
+    """kind, call, attempt, at, view, chain body, ref, salt, data, place."""
+    puts: list[tuple[str, tuple[Any, ...]]]
+    body: str
+    files: list[Packed]
+    """Payloads that are in files already: removed again if the batch is not written."""
+
+
+def prepare(batch: Batch, vault: Vault) -> Prepared:
+    """Encode a batch. Raises `Unencodable` or `ConfigError` for what cannot be stored."""
+    events: list[tuple[Any, ...]] = []
+    files: list[Packed] = []
+    session = batch.session
+    for event in batch.events:
+        check_event(event)
+        view = dumps(event.view)
+        ref = b""
+        salt = data = place = None
+        text = chain_body(session, event.kind, event.call, view)
+        if event.payload is not None:
+            packed = vault.pack(event.payload)
+            place = packed.place
+            if place == "file":
+                files.append(packed)
+            ref, salt, data = bytes.fromhex(packed.ref), packed.salt, packed.data
+        events.append(
+            (event.kind, event.call, event.attempt, event.at, view, text, ref, salt, data, place)
+        )
+    for hold in batch.holds:
+        check_hold(hold)
+    for settle in batch.settles:
+        check_settle(settle)
+    puts = [_put(put, batch.at) for put in batch.puts]
+    change = batch.session_put
+    body = dumps(change.body or {}) if change is not None and change.create else ""
+    return Prepared(batch, events, puts, body, files)
+
+
+def discard(prepared: Prepared, vault: Vault) -> None:
+    """Remove the files of a batch that was not written."""
+    for packed in prepared.files:
+        vault.erase(packed)
+
+
+def _put(put: Put, at: int) -> tuple[str, tuple[Any, ...]]:
+    values = (put.kind, put.id, put.state, put.session, put.label, at, dumps(put.body))
+    states = put.if_state
+    if states is None:
+        return _PUT + _REPLACE, values
+    wanted = tuple(state for state in states if state)
+    marks = ", ".join(f"?{8 + i}" for i in range(len(wanted)))
+    if "" not in states:
+        return f"{_PUT_EXISTING} AND state IN ({marks})", values + wanted
+    if not wanted:
+        return _PUT + "NOTHING", values
+    return f"{_PUT}{_REPLACE} WHERE records.state IN ({marks})", values + wanted
+
+
+def write(cursor: sqlite3.Cursor, prepared: Prepared) -> Committed:
+    """Write a batch inside an open transaction.
+
+    Raises `Conflict` and its kinds, `SessionClosed`, `ConfigError`; the caller then rolls
+    back. In this order: session, fence, admission, events, settles, holds, rows; so a batch
+    can settle one attempt's hold and take the next one's.
+    """
+    batch = prepared.batch
+    execute = cursor.execute
+    row = execute(_SESSION, (batch.session,)).fetchone()
+    change = batch.session_put
+    if row is None or (change is not None and change.create):
+        row = _create(cursor, prepared, row is not None)
+    sid, state, rollback, stopped, fence, n, head, seq = row
+    if batch.fence is not None and batch.fence < fence:
+        raise fenced_out(batch, fence)
+    if batch.admit and (state != "ACTIVE" or stopped or rollback != "none"):
+        raise closed(batch, state, rollback, stopped)
+    if change is not None:
+        check_state(batch, state)
+    seq = seq or 0
+    for kind, call, attempt, at, view, text, ref, salt, data, place in prepared.events:
+        seq += 1
+        n += 1
+        prev, head = head, chain_hash(head, seq, n, attempt, at, ref, text)
+        try:
+            execute(
+                _EVENT,
+                (seq, sid, n, kind, call, attempt, at, ref, prev, head, view, salt, data, place),
+            )
+        except sqlite3.IntegrityError as error:
+            raise duplicate(call, kind, attempt) from error
+    for settle in batch.settles:
+        _settle(cursor, settle)
+    for index, hold in enumerate(batch.holds):
+        _take(cursor, hold, index, batch.at)
+    for (statement, values), put in zip(prepared.puts, batch.puts, strict=True):
+        execute(statement, values)
+        if not cursor.rowcount:
+            _refuse_put(cursor, put)
+    if change is None:
+        if prepared.events:
+            execute(_HEAD, (n, head, batch.at, sid))
+    else:
+        state = change.state or state
+        rollback = change.rollback or rollback
+        stopped = stopped if change.stopped is None else int(change.stopped)
+        execute(_CHANGE, (state, rollback, stopped, n, head, batch.at, sid))
+    return Committed(seq, n + 1)
+
+
+def _create(cursor: sqlite3.Cursor, prepared: Prepared, exists: bool) -> tuple[Any, ...]:
+    batch = prepared.batch
+    change = check_create(batch, exists)
+    start = (change.state or "ACTIVE", change.rollback or "none", bool(change.stopped))
+    cursor.execute(
+        _NEW_SESSION,
+        (batch.session, *start, GENESIS, batch.at, batch.at, *look_up(change.body or {}),
+         prepared.body),
+    )
+    row: tuple[Any, ...] = cursor.execute(_SESSION, (batch.session,)).fetchone()
+    return row
+
+
+def _settle(cursor: sqlite3.Cursor, settle: SettleRow) -> None:
+    row = cursor.execute(_UNHOLD, (settle.id,)).fetchone()
+    if row is None:
+        return
+    account, amount, span, at = row
+    actual = settle.actual
+    cursor.execute(_BOOK, (amount, actual, actual if span else 0, account))
+    if span and actual:
+        # At the time of the hold: what counts in a window is when the call began.
+        cursor.execute(_BOOKING, (account, at, actual))
+
+
+def _take(cursor: sqlite3.Cursor, hold: HoldRow, index: int, at: int) -> None:
+    execute = cursor.execute
+    # A limit beyond what can ever be booked is no limit, and need not fit 64 bits.
+    limit = max(-1, min(hold.limit, 2**62))
+    span = 0 if hold.window is None else micros(hold.window)
+    if span:
+        execute(_SLIDE, (hold.account, at, span))
+        if cursor.rowcount:
+            execute(_PRUNE, (hold.account, at, span))
+        execute(_TAKE_WINDOW, (hold.account, hold.unit, hold.amount, limit, span, at))
+    else:
+        execute(_TAKE, (hold.account, hold.unit, hold.amount, limit))
+    if not cursor.rowcount:
+        _refuse(cursor, hold, index, at, span)
+    try:
+        execute(
+            _HOLD,
+            (hold.id, hold.account, hold.amount, hold.unit, hold.settle, hold.call,
+             hold.session, span, at),
+        )
+    except sqlite3.IntegrityError as error:
+        raise Conflict(f"hold {hold.id} is taken already") from error
+
+
+def _refuse(cursor: sqlite3.Cursor, hold: HoldRow, index: int, at: int, span: int) -> None:
+    found = read_balance(cursor, hold.account, at, span)
+    unit, spent, held = found or (hold.unit, 0, 0)
+    if unit != hold.unit:
+        raise ConfigError(
+            f"account {hold.account} counts {unit}, hold {hold.id} is in {hold.unit}: "
+            "use another account name"
+        )
+    raise HoldRefused(index, hold.account, spent, held)
+
+
+def read_balance(
+    cursor: sqlite3.Cursor, account: str, at: int, span: int
+) -> tuple[str, int, int] | None:
+    """Unit, spent and held; with `span` (microseconds), what was booked since `at - span`."""
+    row: tuple[str, int, int] | None
+    if span:
+        row = cursor.execute(
+            "SELECT unit, (SELECT coalesce(sum(amount), 0) FROM bookings "
+            "WHERE account = ?1 AND at > ?2), held FROM accounts WHERE account = ?1",
+            (account, at - span),
+        ).fetchone()
+    else:
+        row = cursor.execute(
+            "SELECT unit, spent, held FROM accounts WHERE account = ?", (account,)
+        ).fetchone()
+    return row
+
+
+def _refuse_put(cursor: sqlite3.Cursor, put: Put) -> None:
+    row = cursor.execute(
+        "SELECT state FROM records WHERE kind = ? AND id = ?", (put.kind, put.id)
+    ).fetchone()
+    raise put_conflict(put, row[0] if row else None)

@@ -1,0 +1,398 @@
+"""The store in memory: for one process, and gone with it.
+
+Trees are kept as they are, and hashes are computed when events are read: a commit of one event
+must cost about a microsecond.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from checkrein.errors import CheckreinError, ConfigError, StoreUnavailable
+from checkrein.store import (
+    Balance,
+    Batch,
+    Committed,
+    Erased,
+    Event,
+    OpenHold,
+    OwnerRow,
+    Page,
+    Put,
+    Record,
+    SessionRow,
+    StoreOptions,
+    Tree,
+    _fork,
+)
+from checkrein.store._accounts import Accounts
+from checkrein.store._journal import Journal, Session
+from checkrein.store._listeners import Listeners
+from checkrein.store._paging import page_of, place_of
+from checkrein.store._rules import (
+    SINGLE,
+    check_create,
+    check_event,
+    check_state,
+    claim_conflict,
+    closed,
+    duplicate,
+    fenced_out,
+    micros,
+    put_conflict,
+)
+
+
+class MemoryStore:
+    """Implements `checkrein.store.Store` in memory. Safe in several threads.
+
+    After a fork, parent and child each have their own copy.
+    """
+
+    blocking = False
+
+    def __init__(self, url: str = "memory:", options: StoreOptions | None = None) -> None:
+        for name in (options or StoreOptions()).extra:
+            raise ConfigError(f"store option {name!r}: memory stores have none")
+        if url != "memory:":
+            raise ConfigError(f"store {url!r}: write memory:")
+        self.url = url
+        self.key = os.urandom(32)
+        self._lock = threading.Lock()
+        self._journal = Journal()
+        # The two that every commit touches, at hand.
+        self._sessions = self._journal.sessions
+        self._log = self._journal.log
+        self._single: set[tuple[str, str, int]] = set()
+        self._records: dict[tuple[str, str], Record] = {}
+        self._record_order: dict[str, list[str]] = {}
+        self._accounts = Accounts()
+        self._owners: dict[str, OwnerRow] = {}
+        self._version = 0
+        self._closed = False
+        self._listeners = Listeners()
+        _fork.register(self)
+
+    def before_fork(self) -> None:
+        """Let no thread be in the middle of a commit."""
+        self._lock.acquire()
+
+    def after_fork(self, *, child: bool) -> None:
+        """Go on."""
+        self._lock.release()
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def commit(self, batch: Batch, *, wait: bool = True) -> Committed:
+        """Write one batch. Waits for nothing but another thread's commit."""
+        events = batch.events
+        lock = self._lock
+        lock.acquire()
+        try:
+            session = self._sessions.get(batch.session)
+            if (
+                session is None
+                or len(events) != 1
+                or batch.session_put is not None
+                or batch.holds
+                or batch.settles
+                or batch.puts
+                or self._closed
+            ):
+                done = self._commit_all(batch, session)
+            else:
+                if batch.fence is not None and batch.fence < session.fence:
+                    raise fenced_out(batch, session.fence)
+                if batch.admit and not session.open:
+                    raise closed(batch, session.state, session.rollback, session.stopped)
+                event = events[0]
+                kind = event.kind
+                if kind in SINGLE:
+                    key = (event.call, kind, event.attempt)
+                    if key in self._single:
+                        raise duplicate(*key)
+                    self._single.add(key)
+                elif not kind:
+                    check_event(event)
+                log = self._log
+                log.append((session, event))
+                seq = len(log)
+                numbers = session.numbers
+                numbers.append(seq)
+                session.updated = batch.at
+                self._version += 1
+                done = Committed(seq, len(numbers) + 1)
+        finally:
+            lock.release()
+        if self._listeners.some:
+            self._listeners.tell()
+        return done
+
+    def commit_many(self, batches: Sequence[Batch]) -> list[Committed | Exception]:
+        """Write several batches; each stands or falls alone."""
+        results: list[Committed | Exception] = []
+        for batch in batches:
+            try:
+                results.append(self.commit(batch))
+            except CheckreinError as error:
+                results.append(error)
+        return results
+
+    def _commit_all(self, batch: Batch, session: Session | None) -> Committed:
+        """A batch of any shape, under the lock: all of it, or nothing."""
+        self._check_open()
+        undo: list[Callable[[], object]] = []
+        try:
+            session = self._write(batch, session, undo)
+        except BaseException:
+            for step in reversed(undo):
+                step()
+            raise
+        self._version += 1
+        return Committed(len(self._log), len(session.numbers) + 1)
+
+    def _write(
+        self, batch: Batch, session: Session | None, undo: list[Callable[[], object]]
+    ) -> Session:
+        # The order is that of the SQLite store: session, fence, admission, events, settles,
+        # holds, rows. Events are appended last, because nothing can fail after that.
+        change = batch.session_put
+        if session is None or (change is not None and change.create):
+            session = self._journal.create(batch, check_create(batch, session is not None), undo)
+        if batch.fence is not None and batch.fence < session.fence:
+            raise fenced_out(batch, session.fence)
+        if batch.admit and not session.open:
+            raise closed(batch, session.state, session.rollback, session.stopped)
+        check_state(batch, session.state)
+        self._reserve(batch, undo)
+        for settle in batch.settles:
+            self._accounts.settle(settle, undo)
+        for index, hold in enumerate(batch.holds):
+            self._accounts.take(hold, index, batch.at, undo)
+        for put in batch.puts:
+            self._put(put, batch.at, undo)
+        for event in batch.events:
+            self._log.append((session, event))
+            session.numbers.append(len(self._log))
+        if change is not None:
+            session.change(change)
+        if change is not None or batch.events:
+            session.updated = batch.at
+        return session
+
+    def _reserve(self, batch: Batch, undo: list[Callable[[], object]]) -> None:
+        added: list[tuple[str, str, int]] = []
+        undo.append(lambda: self._single.difference_update(added))
+        for event in batch.events:
+            check_event(event)
+            key = (event.call, event.kind, event.attempt)
+            if event.kind in SINGLE:
+                if key in self._single:
+                    raise duplicate(*key)
+                self._single.add(key)
+                added.append(key)
+
+    def _put(self, put: Put, at: int, undo: list[Callable[[], object]]) -> None:
+        key = (put.kind, put.id)
+        known = self._records.get(key)
+        state = known.state if known else ""
+        if put.if_state is not None and state not in put.if_state:
+            raise put_conflict(put, state)
+        created = known.created if known else at
+        self._records[key] = Record(
+            put.kind, put.id, put.state, put.session, put.label, created, at, put.body
+        )
+        if known is None:
+            order = self._record_order.setdefault(put.kind, [])
+            order.append(put.id)
+            undo.append(order.pop)
+            undo.append(lambda: self._records.pop(key))
+        else:
+            undo.append(lambda: self._records.__setitem__(key, known))
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def session(self, id: str) -> SessionRow | None:
+        """One session, or None."""
+        with self._lock:
+            self._check_open()
+            session = self._sessions.get(id)
+            return None if session is None else self._journal.row(session)
+
+    def sessions(
+        self,
+        *,
+        state: str | None = None,
+        rollback: str | None = None,
+        owner: str | None = None,
+        parent: str | None = None,
+        agent: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """Sessions, newest first."""
+        wanted = {
+            "state": state, "rollback": rollback, "owner": owner, "parent": parent, "agent": agent
+        }  # fmt: skip
+        with self._lock:
+            self._check_open()
+            return self._journal.page(wanted, after, limit)
+
+    def events(
+        self,
+        *,
+        session: str | None = None,
+        call: str | None = None,
+        kinds: Sequence[str] | None = None,
+        after: int = 0,
+        before: int | None = None,
+        reverse: bool = False,
+        limit: int = 1000,
+    ) -> list[Event]:
+        """Events in the order of `seq`."""
+        with self._lock:
+            self._check_open()
+            return self._journal.select(session, call, kinds, after, before, reverse, limit)
+
+    def payload(self, seq: int) -> Tree | Erased | None:
+        """The payload of an event."""
+        with self._lock:
+            self._check_open()
+            return self._journal.payload(seq)
+
+    def erase(self, seqs: Iterable[int]) -> int:
+        """Drop payloads."""
+        with self._lock:
+            self._check_open()
+            self._version += 1
+            return self._journal.erase(seqs)
+
+    def record(self, kind: str, id: str) -> Record | None:
+        """One record, or None."""
+        with self._lock:
+            self._check_open()
+            return self._records.get((kind, id))
+
+    def records(
+        self,
+        kind: str,
+        *,
+        state: str | None = None,
+        session: str | None = None,
+        label: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """Records of one kind, oldest first."""
+        place = place_of(after)
+        with self._lock:
+            self._check_open()
+            order = self._record_order.get(kind, [])
+            found: list[tuple[int, Record]] = []
+            for index in range(0 if place is None else place + 1, len(order)):
+                row = self._records[(kind, order[index])]
+                if (
+                    (state is None or row.state == state)
+                    and (session is None or row.session == session)
+                    and (label is None or row.label == label)
+                ):
+                    found.append((index, row))
+                    if len(found) > limit:
+                        break
+        return page_of(found, limit, _record)
+
+    def balance(
+        self, account: str, *, at: int | None = None, window: float | None = None
+    ) -> Balance | None:
+        """An account; with `window`, what counts at `at` (by default now)."""
+        now = time.time_ns() // 1000 if at is None else at
+        with self._lock:
+            self._check_open()
+            return self._accounts.balance(account, now, 0 if window is None else micros(window))
+
+    def balances(self, prefix: str = "", limit: int = 1000) -> list[Balance]:
+        """Accounts whose name begins with `prefix`, by name."""
+        with self._lock:
+            self._check_open()
+            return self._accounts.balances(prefix, limit)
+
+    def holds(
+        self, *, session: str | None = None, call: str | None = None, account: str | None = None
+    ) -> list[OpenHold]:
+        """Holds that are not settled, oldest first."""
+        with self._lock:
+            self._check_open()
+            return self._accounts.holds(session, call, account)
+
+    # -- ownership -------------------------------------------------------------------------
+
+    def beat(self, owner: OwnerRow) -> None:
+        """Write a process's lease."""
+        with self._lock:
+            self._check_open()
+            self._owners[owner.id] = owner
+
+    def owner(self, id: str) -> OwnerRow | None:
+        """A process's lease, or None."""
+        with self._lock:
+            self._check_open()
+            return self._owners.get(id)
+
+    def drop_owner(self, id: str) -> None:
+        """Remove a process's lease."""
+        with self._lock:
+            self._check_open()
+            self._owners.pop(id, None)
+
+    def claim(self, session: str, owner: str, *, expect: int, at: int) -> int:
+        """Become the owner of a session whose fence is `expect`; returns the new fence."""
+        with self._lock:
+            self._check_open()
+            known = self._sessions.get(session)
+            if known is None or known.fence != expect:
+                raise claim_conflict(session, expect)
+            known.owner = owner
+            known.fence += 1
+            known.updated = at
+            self._version += 1
+            return known.fence
+
+    # -- the whole -------------------------------------------------------------------------
+
+    def changed(self, topic: str = "", after: int = -1) -> int:
+        """The number of changes so far."""
+        return self._version
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` after every commit; returns how to stop that."""
+        return self._listeners.add(callback)
+
+    def verify(self, session: str) -> Event | None:
+        """The first event of a session that is not what was hashed, or None."""
+        with self._lock:
+            self._check_open()
+            return self._journal.verify(session)
+
+    def rebuild(self, *, repair: bool = False) -> list[str]:
+        """Compare account totals with the holds and bookings that they are made of."""
+        with self._lock:
+            self._check_open()
+            return self._accounts.check(repair=repair)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("store memory: was closed, and its content is gone")
+
+    def close(self) -> None:
+        """Take nothing more. Can be repeated."""
+        with self._lock:
+            self._closed = True
+
+
+def _record(row: tuple[Any, ...]) -> Record:
+    record: Record = row[1]
+    return record

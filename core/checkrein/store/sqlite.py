@@ -1,0 +1,361 @@
+"""The store in a SQLite file: several processes and threads, kills survived.
+
+Beside `NAME.db` lie SQLite's `-wal` and `-shm`, `NAME.db.key` (32 random bytes), with
+`encrypt=True` `NAME.db.seal`, and `NAME.db.payloads/` for payloads above 64 KB.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from checkrein.errors import CheckreinError, ConfigError, StoreUnavailable
+from checkrein.payload import Packed, Vault, seal_key, store_key
+from checkrein.store import (
+    Balance,
+    Batch,
+    Committed,
+    Erased,
+    Event,
+    OpenHold,
+    OwnerRow,
+    Page,
+    Record,
+    SessionRow,
+    StoreOptions,
+    Tree,
+)
+from checkrein.store import _audit, _read
+from checkrein.store._connections import Connections, unavailable
+from checkrein.store._listeners import Listeners
+from checkrein.store._rules import claim_conflict, micros
+from checkrein.store._write import Prepared, discard, prepare, read_balance, write
+
+BUSY_TIMEOUT = 5.0
+"""Seconds that a commit waits for other writers."""
+
+
+class SqliteStore:
+    """Implements `checkrein.store.Store` over one SQLite file.
+
+    `options.extra` may hold `busy_timeout` (seconds) and `max_pages` (largest size of the file,
+    in pages of 4 KB). Raises `ConfigError` for a wrong address or option and
+    `StoreUnavailable` where the file cannot be used.
+    """
+
+    blocking = True
+
+    def __init__(self, url: str, options: StoreOptions | None = None) -> None:
+        options = options or StoreOptions()
+        self.url = url
+        self.path = path = path_of(url)
+        extra = _extra(options.extra)
+        self._listeners = Listeners()
+        self._connections = Connections(
+            path,
+            power=options.durability == "power",
+            busy_timeout=extra.get("busy_timeout", BUSY_TIMEOUT),
+            max_pages=extra.get("max_pages"),
+        )
+        try:
+            self.key = store_key(_beside(path, ".key"))
+            seal = seal_key(_beside(path, ".seal")) if options.encrypt else None
+            self._files = _beside(path, ".payloads")
+            self._vault = Vault(self._files, max_bytes=options.max_payload, seal_key=seal)
+        except BaseException:
+            self._connections.close()
+            raise
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def commit(self, batch: Batch, *, wait: bool = True) -> Committed:
+        """Write one batch in one transaction."""
+        prepared = prepare(batch, self._vault)
+        connections = self._connections
+        try:
+            cursor = connections.begin(wait=wait, durable=batch.durable)
+            try:
+                done = write(cursor, prepared)
+                cursor.execute("COMMIT")
+            finally:
+                connections.finish(cursor)
+        except sqlite3.Error as error:
+            discard(prepared, self._vault)
+            raise unavailable(error, str(self.path)) from error
+        except CheckreinError:
+            discard(prepared, self._vault)
+            raise
+        if self._listeners.some:
+            self._listeners.tell()
+        return done
+
+    def commit_many(self, batches: Sequence[Batch]) -> list[Committed | Exception]:
+        """Write several batches in one transaction; each stands or falls alone."""
+        results: list[Committed | Exception] = []
+        ready: list[tuple[int, Prepared]] = []
+        for index, batch in enumerate(batches):
+            try:
+                ready.append((index, prepare(batch, self._vault)))
+                results.append(Committed(0, 0))
+            except CheckreinError as error:
+                results.append(error)
+        if not ready:
+            return results
+        try:
+            self._write_group(ready, results)
+        except StoreUnavailable as error:
+            for index, prepared in ready:
+                discard(prepared, self._vault)
+                if isinstance(results[index], Committed):
+                    results[index] = error
+            return results
+        for index, prepared in ready:
+            if isinstance(results[index], Exception):
+                discard(prepared, self._vault)
+        if self._listeners.some:
+            self._listeners.tell()
+        return results
+
+    def _write_group(
+        self, ready: list[tuple[int, Prepared]], results: list[Committed | Exception]
+    ) -> None:
+        durable = any(item.batch.durable for _, item in ready)
+        with self._connections.writing(durable=durable) as cursor:
+            for index, prepared in ready:
+                cursor.execute("SAVEPOINT batch")
+                try:
+                    results[index] = write(cursor, prepared)
+                except CheckreinError as error:
+                    cursor.execute("ROLLBACK TO batch")
+                    results[index] = error
+                cursor.execute("RELEASE batch")
+
+    def _change(self, statement: str, values: Sequence[Any]) -> list[Any]:
+        """One statement in a transaction of its own; returns its rows."""
+        with self._connections.writing() as cursor:
+            return cursor.execute(statement, values).fetchall()
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def session(self, id: str) -> SessionRow | None:
+        """One session, or None."""
+        with self._connections.reading() as connection:
+            return _read.read_session(connection, id)
+
+    def sessions(
+        self,
+        *,
+        state: str | None = None,
+        rollback: str | None = None,
+        owner: str | None = None,
+        parent: str | None = None,
+        agent: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """Sessions, newest first."""
+        wanted = {
+            "state": state, "rollback": rollback, "owner": owner, "parent": parent, "agent": agent
+        }
+        with self._connections.reading() as connection:
+            return _read.read_sessions(connection, wanted, after, limit)
+
+    def events(
+        self,
+        *,
+        session: str | None = None,
+        call: str | None = None,
+        kinds: Sequence[str] | None = None,
+        after: int = 0,
+        before: int | None = None,
+        reverse: bool = False,
+        limit: int = 1000,
+    ) -> list[Event]:
+        """Events in the order of `seq`."""
+        with self._connections.reading() as connection:
+            return _read.read_events(
+                connection, session=session, call=call, kinds=kinds, after=after, before=before,
+                reverse=reverse, limit=limit,
+            )
+
+    def payload(self, seq: int) -> Tree | Erased | None:
+        """The exact payload of an event."""
+        with self._connections.reading() as connection:
+            row = connection.execute(
+                "SELECT ref, salt, data, place FROM events WHERE seq = ?", (seq,)
+            ).fetchone()
+        if row is None or not row[0]:
+            return None
+        ref, salt, data, place = row
+        return self._vault.unpack(Packed(ref.hex(), salt or b"", data or b"", place or "row"))
+
+    def erase(self, seqs: Iterable[int]) -> int:
+        """Erase payloads: their bytes are overwritten, large ones lose their file."""
+        erased = 0
+        with self._connections.writing(durable=True) as cursor:
+            for seq in seqs:
+                row = cursor.execute(
+                    "SELECT ref, salt, data, place FROM events WHERE seq = ? "
+                    "AND place IS NOT NULL AND (place != 'omitted' OR salt != x'')", (seq,)
+                ).fetchone()
+                if row is None:
+                    continue
+                ref, salt, data, place = row
+                # Before the row: killed in between, the file is gone and the row still says
+                # that there is something to erase.
+                self._vault.erase(Packed(ref.hex(), salt, data, place))
+                cursor.execute(
+                    "UPDATE events SET salt = x'', data = x'', place = 'omitted' WHERE seq = ?",
+                    (seq,),
+                )
+                erased += 1
+        if erased:
+            # The write-ahead log still holds the old bytes.
+            with self._connections.errors():
+                self._connections.truncate_log()
+        return erased
+
+    def record(self, kind: str, id: str) -> Record | None:
+        """One record, or None."""
+        with self._connections.reading() as connection:
+            return _read.read_record(connection, kind, id)
+
+    def records(
+        self,
+        kind: str,
+        *,
+        state: str | None = None,
+        session: str | None = None,
+        label: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """Records of one kind, oldest first."""
+        wanted = {"state": state, "session": session, "label": label}
+        with self._connections.reading() as connection:
+            return _read.read_records(connection, kind, wanted, after, limit)
+
+    def balance(
+        self, account: str, *, at: int | None = None, window: float | None = None
+    ) -> Balance | None:
+        """An account; with `window`, what counts at `at` (by default now)."""
+        now = time.time_ns() // 1000 if at is None else at
+        with self._connections.reading() as connection:
+            row = read_balance(
+                connection.cursor(), account, now, 0 if window is None else micros(window)
+            )
+        if row is None:
+            return None
+        unit, spent, held = row
+        return Balance(account, unit, spent, held)  # type: ignore[arg-type]  # stored from a Unit
+
+    def balances(self, prefix: str = "", limit: int = 1000) -> list[Balance]:
+        """Accounts whose name begins with `prefix`, by name."""
+        with self._connections.reading() as connection:
+            rows = connection.execute(
+                "SELECT account, unit, spent, held FROM accounts "
+                "WHERE account >= ? AND account < ? ORDER BY account LIMIT ?",
+                (prefix, prefix + chr(0x10FFFF), limit),
+            ).fetchall()
+        return [Balance(*row) for row in rows]
+
+    def holds(
+        self, *, session: str | None = None, call: str | None = None, account: str | None = None
+    ) -> list[OpenHold]:
+        """Holds that are not settled, oldest first."""
+        with self._connections.reading() as connection:
+            return _read.read_holds(
+                connection, {"session": session, "call": call, "account": account}
+            )
+
+    # -- ownership -------------------------------------------------------------------------
+
+    def beat(self, owner: OwnerRow) -> None:
+        """Write a process's lease."""
+        self._change(
+            "INSERT OR REPLACE INTO owners VALUES (?, ?, ?, ?, ?, ?)",
+            (owner.id, owner.host, owner.boot, owner.pid, owner.started, owner.beat),
+        )
+
+    def owner(self, id: str) -> OwnerRow | None:
+        """A process's lease, or None."""
+        with self._connections.reading() as connection:
+            row = connection.execute(
+                "SELECT id, host, boot, pid, started, beat FROM owners WHERE id = ?", (id,)
+            ).fetchone()
+        return None if row is None else OwnerRow(*row)
+
+    def drop_owner(self, id: str) -> None:
+        """Remove a process's lease."""
+        self._change("DELETE FROM owners WHERE id = ?", (id,))
+
+    def claim(self, session: str, owner: str, *, expect: int, at: int) -> int:
+        """Become the owner of a session whose fence is `expect`; returns the new fence."""
+        rows = self._change(
+            "UPDATE sessions SET owner = ?, fence = fence + 1, updated = ? "
+            "WHERE id = ? AND fence = ? RETURNING fence",
+            (owner, at, session, expect),
+        )
+        if not rows:
+            raise claim_conflict(session, expect)
+        return int(rows[0][0])
+
+    # -- the whole -------------------------------------------------------------------------
+
+    def changed(self, topic: str = "", after: int = -1) -> int:
+        """A number that differs from an earlier one after any commit. About 9 us."""
+        return self._connections.version()
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` after every commit of this process; returns how to stop that."""
+        return self._listeners.add(callback)
+
+    def verify(self, session: str) -> Event | None:
+        """The first bad event of a session, payloads included; None if all is well."""
+        with self._connections.reading() as connection:
+            return _audit.verify_session(connection, session, self._files)
+
+    def rebuild(self, *, repair: bool = False) -> list[str]:
+        """Compare chain heads and account totals with what they come from."""
+        with self._connections.reading() as connection:
+            found = _audit.check_file(connection)
+            if not repair:
+                connection.execute("BEGIN")
+                return found + _audit.rebuild(connection, repair=False)
+        with self._connections.writing() as cursor:
+            return found + _audit.rebuild(cursor.connection, repair=True)
+
+    def close(self) -> None:
+        """Close the file. Can be repeated."""
+        self._connections.close()
+
+
+def path_of(url: str) -> Path:
+    """The absolute path in `sqlite:///PATH` (relative) or `sqlite:////PATH` (absolute)."""
+    rest = url.removeprefix("sqlite:///")
+    if rest == url or rest in ("", ":memory:") or "?" in rest or "\0" in rest:
+        raise ConfigError(
+            f"store {url!r}: write sqlite:///PATH for a file (sqlite:////PATH from the root), "
+            "or memory: for none"
+        )
+    return Path(unquote(rest)).absolute()
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _extra(extra: Mapping[str, Any]) -> dict[str, Any]:
+    known: dict[str, tuple[type, ...]] = {"busy_timeout": (int, float), "max_pages": (int,)}
+    for name, value in extra.items():
+        if name not in known:
+            raise ConfigError(
+                f"store option {name!r} is not known to SQLite stores ({', '.join(known)} are)"
+            )
+        if isinstance(value, bool) or not isinstance(value, known[name]) or value <= 0:
+            raise ConfigError(f"store option {name!r}: {value!r} is not a number above 0")
+    return dict(extra)

@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 
@@ -529,9 +530,8 @@ class Rein:
                 rein = reference()
                 if rein is None or os.getpid() != row.pid:
                     return
-                row.beat = rein.clock()
                 try:
-                    rein.store.beat(row)
+                    rein.store.beat(replace(row, beat=rein.clock()))
                 except Exception:
                     # The next beat tries again; a lease that is lost is found by the fence.
                     rein.log.warning("the lease of this process could not be renewed")
@@ -558,13 +558,13 @@ class Rein:
     def notify(self, committed: Committed, batch: Batch) -> None:
         """Tell `on_event` of what was committed. Errors are logged, never raised."""
         if self.observed:
-            first = committed.n - len(batch.events)
+            first = committed.n - 1 - len(batch.events)
             self._tell(batch.session, committed.seq, first)
 
     def notify_if_observed(self, committed: Committed, session: str) -> None:
         """As `notify`, for one event."""
         if self.observed:
-            self._tell(session, committed.seq, committed.n - 1)
+            self._tell(session, committed.seq, committed.n - 2)
 
     def _tell(self, session: str, seq: int, after_n: int) -> None:
         events = [

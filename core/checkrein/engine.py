@@ -30,7 +30,7 @@ from checkrein.errors import (
     Unencodable,
 )
 from checkrein.journal import Journal
-from checkrein.store import Batch, HoldRow, Put
+from checkrein.store import Batch, Committed, HoldRow, Put
 from checkrein.telemetry import use
 from checkrein.undo import NotUndoable
 
@@ -114,6 +114,13 @@ class Entry:
     """-1: the session's own; None: not checked."""
 
 
+def seen(outcome: Outcome) -> Outcome:
+    """The outcome as its caller sees it: an error is raised."""
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome
+
+
 class Engine:
     """Runs entries for one Rein."""
 
@@ -130,15 +137,13 @@ class Engine:
         self.undoers = chains["on_rollback"]
         self.observe = rein.mode == "observe"
         self.ids = rein.ids
+        self.direct = not rein.store.blocking
         self.external = any(impl.external for impl in self.pre)
         self.hooked = any(chains.values())
 
     async def run(self, io: IO, entry: Entry) -> Outcome:
         """Run one entry to its end; raise what its caller has to see."""
-        outcome = await self.outcome(io, entry)
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome
+        return seen(await self.outcome(io, entry))
 
     async def outcome(self, io: IO, entry: Entry) -> Outcome:
         """As `run`, but an error that the tool raised is in the outcome."""
@@ -210,48 +215,63 @@ class Engine:
     async def _life(
         self, io: IO, entry: Entry, call: Call, tree: dict[str, Any], flat: bool, span: Any
     ) -> Outcome:
-        given = tree
+        """Check, approve and run until nothing asks for another attempt."""
+        given, first = tree, True
         attempt = self.journal.next_attempt(call) if entry.keyed else 1
         checked: Checked | None = None
         while True:
-            approval = entry.approved
-            if self.pre:
+            if self.pre and first:
                 checked = await self.check(io, entry, call, tree)
                 for plugin, verdict in checked.notes:
                     self.telemetry.verdict(span, plugin, verdict)
-                if checked.denied is not None and not self.observe:
-                    await self.refuse(io, entry, call, tree, checked.denied)
-                if checked.call is not call and not self.observe:
-                    call = checked.call
-                    entry.arguments = dict(call.arguments)
-                    tree = encode_arguments(call.arguments, entry.tool.opaque)
-                    flat = is_flat(tree)
-                if checked.asks and not self.observe:
-                    granted = await self.rein.approvals.obtain(io, entry, call, tree, checked)
-                    if granted.arguments is not None:
-                        # Edited: what the approver wrote is checked like any other call.
-                        tree = granted.arguments
+                if not self.observe:
+                    if checked.denied is not None:
+                        await self.refuse(io, entry, call, tree, checked.denied)
+                    if checked.call is not call:
+                        call = checked.call
+                        entry.arguments = dict(call.arguments)
+                        tree = encode_arguments(call.arguments, entry.tool.opaque)
                         flat = is_flat(tree)
-                        call = call.replace(arguments=self._thaw(tree, entry))
+                    if checked.asks:
+                        granted = await self.rein.approvals.obtain(io, entry, call, tree, checked)
                         entry.approved = granted.ids
-                        continue
-                    approval = granted.ids
-                if checked.answer is not None and not self.observe:
-                    return await self._answer(io, entry, call, tree, checked, approval)
+                        if granted.arguments is not None:
+                            # Edited: what the approver wrote is checked like any other call.
+                            tree = granted.arguments
+                            flat = is_flat(tree)
+                            call = call.replace(arguments=self._thaw(tree, entry))
+                            continue
+                    if checked.answer is not None:
+                        return await self._answer(io, entry, call, tree, checked)
+            if attempt != call.attempt:
+                call = call.replace(attempt=attempt)
             try:
-                outcome, attempt, fallback = await self._attempts(
-                    io, entry, call, tree, flat, checked, approval, attempt
-                )
+                rows = await self._intend(io, entry, call, tree, flat, checked, first)
             except Conflict:
-                if not entry.keyed and not approval:
+                if not entry.keyed and not entry.approved:
                     raise
                 # Somebody else started this very call: its outcome is ours as well.
                 return await self.rein.recorded.other(io, entry, call)
-            if fallback is None:
+            outcome = await self._execute(io, entry, call, tree, flat, rows)
+            error = outcome.error
+            if error is not None:
+                if not isinstance(error, Exception):
+                    raise error
+                if isinstance(error, entry.signals):
+                    return outcome
+            if not self.post:
                 return outcome
-            # The whole chain runs again for the other model, on the request as it came.
-            entry.name, tree, flat = fallback, given, False
-            call = call.replace(name=fallback, arguments=self._thaw(given, entry))
+            outcome, again = await self._after(io, entry, call, outcome)
+            if again is None:
+                return outcome
+            attempt += 1
+            first = isinstance(again, str)
+            if isinstance(again, str):
+                # The whole chain runs again for the other model, on the request as it came.
+                entry.name, tree, flat = again, given, is_flat(given)
+                call = call.replace(name=again, arguments=self._thaw(given, entry))
+            else:
+                await io.sleep(again)
 
     async def check(
         self, io: IO, entry: Entry, call: Call, tree: dict[str, Any]
@@ -279,7 +299,6 @@ class Engine:
         call: Call,
         tree: dict[str, Any],
         checked: Checked,
-        approval: tuple[str, ...],
     ) -> Outcome:
         assert checked.answer is not None
         plugin, answer = checked.answer
@@ -287,43 +306,10 @@ class Engine:
             "not_done", answer.value, None, None, 0, "reported", 0.0, 0, answer.source or plugin
         )
         event = self.journal.answered(call, tree, outcome, checked, self._encoded(entry, outcome))
-        puts = self._approval_puts(approval, "done", "approved")
+        puts = self._approval_puts(entry, "done", "approved")
         await self._commit(io, Batch(call.session, (event,), event.at, puts=puts))
         folded = await self._after(io, entry, call, outcome)
         return folded[0]
-
-    async def _attempts(
-        self,
-        io: IO,
-        entry: Entry,
-        call: Call,
-        tree: dict[str, Any],
-        flat: bool,
-        checked: Checked | None,
-        approval: tuple[str, ...],
-        attempt: int,
-    ) -> tuple[Outcome, int, str | None]:
-        """Run until nothing asks for a retry: (outcome, next attempt, fallback model)."""
-        first = attempt
-        while True:
-            if attempt != call.attempt:
-                call = call.replace(attempt=attempt)
-            rows = await self._intend(
-                io, entry, call, tree, flat, checked, approval if attempt == first else (), attempt
-            )
-            outcome = await self._execute(io, entry, call, tree, flat, attempt, rows, approval)
-            attempt += 1
-            if outcome.error is not None:
-                if not isinstance(outcome.error, Exception):
-                    raise outcome.error
-                if isinstance(outcome.error, entry.signals):
-                    return outcome, attempt, None
-            if not self.post:
-                return outcome, attempt, None
-            folded, verdict = await self._after(io, entry, call, outcome)
-            if not isinstance(verdict, float):
-                return folded, attempt, verdict
-            await io.sleep(verdict)
 
     async def _intend(
         self,
@@ -333,23 +319,23 @@ class Engine:
         tree: dict[str, Any],
         flat: bool,
         checked: Checked | None,
-        approval: tuple[str, ...],
-        attempt: int,
+        first: bool,
     ) -> Sequence[HoldRow]:
         """Commit the intent with its holds, in one transaction. Only then may anything run."""
-        event = self.journal.intent(call, entry, tree, flat, checked, attempt)
+        event = self.journal.intent(call, tree, flat, checked)
         fence = entry.session.fence if entry.fence == -1 else entry.fence
         holds = checked.holds if checked is not None else ()
-        if not holds and not approval:
-            await self._commit(
-                io,
-                Batch(
-                    call.session, (event,), event.at, fence, entry.admit, (), (), (), None, True
-                ),
+        if not holds and not entry.approved:
+            batch = Batch(
+                call.session, (event,), event.at, fence, entry.admit, (), (), (), None, True
             )
+            if self.direct:
+                self._write(batch)
+            else:
+                await self._commit(io, batch)
             return ()
-        rows = accounts.hold_rows(call, [h for _, h in holds], attempt)
-        puts = self._approval_puts(approval, "started", "approved") if approval else ()
+        rows = accounts.hold_rows(call, [h for _, h in holds], call.attempt)
+        puts = self._approval_puts(entry, "started", "approved") if first else ()
         batch = Batch(
             call.session,
             (event,),
@@ -398,9 +384,7 @@ class Engine:
         call: Call,
         tree: dict[str, Any],
         flat: bool,
-        attempt: int,
         rows: Sequence[HoldRow],
-        approval: tuple[str, ...],
     ) -> Outcome:
         """Run the tool on a frozen copy, and commit what became of it at once."""
         exact = tree if flat else self._thaw(tree, entry)
@@ -429,7 +413,7 @@ class Engine:
                     self._thunk(entry, call, exact),
                     timeout=timeout,
                     is_async=entry.is_async or (entry.run is None and tool.is_async),
-                    late=lambda future: self._late(entry, call, tree, attempt, future),
+                    late=lambda future: self._late(entry, call, tree, future),
                 )
         except Abandoned:
             error = TimeoutError(
@@ -447,11 +431,16 @@ class Engine:
         if entry.usage is not None and error is None:
             usage = self._usage(entry, value)
         outcome = new_outcome(
-            state, value, error, usage, None, None, elapsed, attempt, "call"
+            state, value, error, usage, None, None, elapsed, call.attempt, "call"
         )
         if self.measures:
             outcome = self.journal.measured(self.measures, call, outcome)
-        await self._land(io, entry, call, tree, outcome, rows, attempt, approval)
+        if self.direct and entry.tool.undo is None and not self.undoers and error is None:
+            committed = self._record(self._ending(entry, call, outcome, rows, None, ""), call, outcome)
+            if committed.rollback != "none":
+                await self._undo_late(io, entry, call, outcome)
+        else:
+            await self._land(io, entry, call, tree, outcome, rows)
         return outcome
 
     def _usage(self, entry: Entry, value: Any) -> Usage | None:
@@ -486,43 +475,66 @@ class Engine:
         tree: dict[str, Any],
         outcome: Outcome,
         rows: Sequence[HoldRow],
-        attempt: int,
-        approval: tuple[str, ...],
         kind: str = "outcome",
     ) -> None:
-        """Commit an outcome with its undo plan, and settle its holds; then undo it if the
-        session was rolled back meanwhile."""
+        """Commit an outcome with its undo plan, and settle its holds."""
+        plan, why = await self._plan(io, entry, call, tree, outcome)
+        batch = self._ending(entry, call, outcome, rows, plan, why, kind)
+        error = outcome.error
+        if self.store.blocking and io.is_async and (error is None or isinstance(error, Exception)):
+            try:
+                committed = await io.commit(batch)
+            except StoreUnavailable as problem:
+                raise self._unrecorded(call, outcome, problem) from problem
+            self.rein.notify(committed, batch)
+        else:
+            # Also where the call was cancelled: no wait may come between effect and record.
+            committed = self._record(batch, call, outcome)
+        if committed.rollback != "none":
+            await self._undo_late(io, entry, call, outcome)
+
+    def _ending(
+        self,
+        entry: Entry,
+        call: Call,
+        outcome: Outcome,
+        rows: Sequence[HoldRow],
+        plan: dict[str, Any] | None,
+        why: str,
+        kind: str = "outcome",
+    ) -> Batch:
+        """The one transaction that records an outcome and settles its holds."""
         paused = outcome.error is not None and isinstance(outcome.error, entry.signals)
-        plan, why = (
-            await self._plan(io, entry, call, tree, outcome)
-            if entry.tool.undo is not None or self.undoers
-            else (None, "")
-        )
         event = self.journal.outcome(
-            call, outcome, self._encoded(entry, outcome), plan, why, attempt, rows, paused, kind
+            call, outcome, self._encoded(entry, outcome), plan, why, rows, paused, kind
         )
-        batch = Batch(
+        return Batch(
             call.session,
             (event,),
             event.at,
             settles=accounts.settle_rows(rows, outcome) if rows else (),
-            puts=self._approval_puts(approval, "done", "started") if approval and not paused else (),
+            puts=()
+            if paused or not entry.approved or kind != "outcome"
+            else self._approval_puts(entry, "done", "started"),
         )
+
+    def _record(self, batch: Batch, call: Call, outcome: Outcome) -> Committed:
         try:
-            if outcome.error is None or isinstance(outcome.error, Exception):
-                committed = await self._commit(io, batch)
-            else:
-                # Cancelled or interrupted: no further wait may come between effect and record.
-                committed = self.store.commit(batch)
-                self.rein.notify(committed, batch)
+            return self._write(batch)
         except StoreUnavailable as error:
-            raise InDoubt(
-                f"{call.name} {call.id} ran, but the store failed before its outcome was recorded "
-                f"({error}); run `checkrein recover` once the store is back",
-                call_id=call.id,
-                outcome=outcome,
-            ) from error
-        if committed.rollback != "none" and entry.kind != "undo" and outcome.state != "not_done":
+            raise self._unrecorded(call, outcome, error) from error
+
+    def _unrecorded(self, call: Call, outcome: Outcome, error: StoreUnavailable) -> InDoubt:
+        return InDoubt(
+            f"{call.name} {call.id} ran, but the store failed before its outcome was recorded "
+            f"({error}); run `checkrein recover` once the store is back",
+            call_id=call.id,
+            outcome=outcome,
+        )
+
+    async def _undo_late(self, io: IO, entry: Entry, call: Call, outcome: Outcome) -> None:
+        """The session was rolled back while the call ran: undo it at once."""
+        if entry.kind != "undo" and outcome.state != "not_done":
             await self.rein.rollbacks.late(io, call.session, call.id)
 
     async def _plan(
@@ -557,10 +569,10 @@ class Engine:
             # The effect has happened; a result that cannot be recorded must not undo that.
             return None, False
 
-    def _approval_puts(self, ids: tuple[str, ...], state: str, before: str) -> tuple[Put, ...]:
-        return self.rein.approvals.puts(ids, state, before) if ids else ()
+    def _approval_puts(self, entry: Entry, state: str, before: str) -> tuple[Put, ...]:
+        return self.rein.approvals.puts(entry.approved, state, before) if entry.approved else ()
 
-    def _late(self, entry: Entry, call: Call, tree: dict[str, Any], attempt: int, future: Any) -> None:
+    def _late(self, entry: Entry, call: Call, tree: dict[str, Any], future: Any) -> None:
         """A tool that was given up comes back: record it, and undo it if need be."""
         session = entry.session
         session.late.add(call.id)
@@ -571,13 +583,9 @@ class Engine:
             error = done.exception() if not done.cancelled() else None
             value = None if error is not None or done.cancelled() else done.result()
             state = "unknown" if error is not None or done.cancelled() else "done"
-            outcome = Outcome(state, value, error, attempts=attempt, source="late")
+            outcome = Outcome(state, value, error, attempts=call.attempt, source="late")
             try:
-                finish(
-                    self._land(
-                        self.rein.sync_io, entry, call, tree, outcome, [], attempt, (), "late"
-                    )
-                )
+                finish(self._land(self.rein.sync_io, entry, call, tree, outcome, (), "late"))
             except CheckreinError as problem:
                 self.rein.log.error("late result of %s %s: %s", call.name, call.id, problem)
             finally:
@@ -614,20 +622,31 @@ class Engine:
     def _repeatable(self, entry: Entry) -> bool:
         return entry.kind == "model" or entry.tool.info.idempotent
 
-    async def _commit(self, io: IO, batch: Batch) -> Any:
+    async def _commit(self, io: IO, batch: Batch) -> Committed:
+        if self.direct or not io.is_async:
+            return self._write(batch)
         try:
-            committed = (
-                await io.commit(batch)
-                if self.store.blocking
-                else self.store.commit(batch)
-            )
+            committed = await io.commit(batch)
         except FencedOut as error:
-            raise SessionClosed(
-                f"session {batch.session} is owned by another process now; nothing was run"
-            ) from error
+            raise _lost(batch) from error
+        self.rein.notify(committed, batch)
+        return committed
+
+    def _write(self, batch: Batch) -> Committed:
+        """Commit without awaiting: the store does not block, or the entry is sync."""
+        try:
+            committed = self.store.commit(batch)
+        except FencedOut as error:
+            raise _lost(batch) from error
         if self.rein.observed:
             self.rein.notify(committed, batch)
         return committed
+
+
+def _lost(batch: Batch) -> SessionClosed:
+    return SessionClosed(
+        f"session {batch.session} is owned by another process now; nothing was run"
+    )
 
 
 def _no_late(future: Any) -> None:

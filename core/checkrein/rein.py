@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 
 from checkrein._io import AsyncIO, Portal, SyncIO, finish, running_loop
 from checkrein.call import Usage
-from checkrein.engine import OPTIONS, Engine, Entry
+from checkrein.engine import OPTIONS, Engine, Entry, seen
 from checkrein.errors import ConfigError, SessionClosed, WouldBlock
 from checkrein.journal import Journal
 from checkrein.manager import Plugins
@@ -315,7 +315,7 @@ class Rein:
         if tool.is_async and running_loop() is not None:
             raise WouldBlock(f"{tool.info.name} is async: use `await rein.acall(...)`")
         entry = Entry(tool, tool.bind(args, kwargs), self.current_session())
-        return cast("T", finish(self.engine.run(self.sync_io, entry)).value)
+        return cast("T", seen(finish(self.engine.outcome(self.sync_io, entry))).value)
 
     async def acall(
         self, fn: Callable[P, Awaitable[T]] | Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
@@ -323,7 +323,7 @@ class Rein:
         """The async twin of `call`; `fn` may be sync or async."""
         tool = self.tools.of(fn)
         entry = Entry(tool, tool.bind(args, kwargs), self.current_session())
-        return cast("T", (await self.engine.run(self.async_io, entry)).value)
+        return cast("T", seen(await self.engine.outcome(self.async_io, entry)).value)
 
     def enter(self, entry: Entry) -> Any:
         """Run an adapter's entry; returns its `Outcome`, raises what the caller must see."""

@@ -7,6 +7,7 @@ cached names.
 from __future__ import annotations
 
 import inspect
+import keyword
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -28,6 +29,7 @@ class Tool:
 
     __slots__ = (
         "_args",
+        "_binder",
         "_classes",
         "_defaults",
         "_kwargs",
@@ -107,6 +109,7 @@ class Tool:
             and self._kwargs is None
             and not any(p.kind is _POSITIONAL_ONLY for p in named)
         )
+        self._binder = _binder(named) if self.simple and self.signature_known else None
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -128,10 +131,13 @@ class Tool:
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by parameter name, defaults included. Raises `TypeError` as a call would."""
+        if self._binder is not None:
+            try:
+                bound: dict[str, Any] = self._binder(*args, **kwargs)
+            except TypeError:
+                raise self._misfit(args, kwargs) from None
+            return bound
         names = self._names
-        if self.simple and not kwargs and len(args) == len(names):
-            if len(self._positional) == len(names):
-                return dict(zip(names, args, strict=True))
         positional = self._positional
         given = len(args)
         if given > len(positional) and self._args is None:
@@ -187,6 +193,33 @@ class Tool:
                 break
             args.append(rest.pop(name))
         return [*args, *extra_args], {**rest, **extra_kwargs}
+
+
+def _binder(parameters: Sequence[inspect.Parameter]) -> Callable[..., dict[str, Any]] | None:
+    """A function with these parameters that returns its arguments by name.
+
+    Compiled as `dataclasses` compiles its `__init__`: the interpreter binds in 0.2 us what
+    `inspect` binds in 9. Only names and defaults go in, nothing that a caller chose. None where
+    a default is not plain data: the function has to supply that one itself.
+    """
+    names = [p.name for p in parameters]
+    if any(p.default is not p.empty and type(p.default) not in SCALARS for p in parameters):
+        return None
+    if not all(name.isidentifier() and not keyword.iskeyword(name) for name in names):
+        return None
+    signature: list[str] = []
+    starred = False
+    for index, p in enumerate(parameters):
+        if p.kind is _KEYWORD_ONLY and not starred:
+            signature.append("*")
+            starred = True
+        signature.append(p.name if p.default is p.empty else f"{p.name}=_defaults_[{index}]")
+    items = ", ".join(f"{name!r}: {name}" for name in names)
+    source = f"def bind({', '.join(signature)}): return {{{items}}}"
+    scope: dict[str, Any] = {"_defaults_": [p.default for p in parameters]}
+    exec(source, scope)  # noqa: S102 - identifiers of a signature, checked above
+    made: Callable[..., dict[str, Any]] = scope["bind"]
+    return made
 
 
 def is_async_callable(fn: Callable[..., Any]) -> bool:

@@ -367,6 +367,25 @@ def test_a_value_that_looks_like_a_known_type_by_name_only_is_refused():
         encode(impostor())
 
 
+class NoHash(type):
+    def __eq__(cls, other):
+        return True
+
+    __hash__ = None
+
+
+class Hashless(metaclass=NoHash):
+    pass
+
+
+@pytest.mark.parametrize("value", [object.__new__(Item), Hashless()], ids=["half", "hashless"])
+def test_what_breaks_while_it_is_read_is_refused_as_well(value):
+    for attempt in (encode, encode_arguments, lambda value: encode_arguments(value, ("y",))):
+        with pytest.raises(Unencodable):
+            attempt({"x": value})
+    assert dumps(describe({"x": value, "y": 1})).endswith('"y":1}')
+
+
 def test_messages_name_the_place_and_no_data():
     with pytest.raises(Unencodable) as caught:
         encode({"mails": {"ada@example.com": object()}}, "customer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any
@@ -14,6 +15,9 @@ MAX_DEPTH = 8
 MAX_ITEMS = 100
 MAX_KEY = 100
 """Bounds of a view; what is left out is counted in its place."""
+
+_WIDE = 1 << 128
+"""Integers beyond this are no amounts or ids that people read."""
 
 
 def describe(value: Any, limit: int = 4000) -> Tree:
@@ -43,8 +47,9 @@ class _Describer:
             return self.text(value)
         if value is None or kind is bool:
             return value
-        if kind is int or kind is float:
-            return self.number(value)
+        if (kind is int or kind is float) and -_WIDE < value < _WIDE:
+            self.left -= 8
+            return value
         if kind is dict:
             return self.mapping(value, depth)
         if kind is list or kind is tuple or kind is set or kind is frozenset:
@@ -65,12 +70,13 @@ class _Describer:
         return value if value.isascii() else _shown(value)
 
     def number(self, value: float) -> Tree:
+        """A number that may be too long to show, or no number at all."""
         self.left -= 8
+        if -_WIDE < value < _WIDE:
+            return value
         if type(value) is int:
-            if -(1 << 128) < value < 1 << 128:
-                return value
             return f"<int of {value.bit_length()} bits>"
-        return value if value - value == 0 else repr(value)
+        return value if math.isfinite(value) else repr(value)
 
     def mapping(self, value: dict[Any, Any], depth: int) -> Tree:
         size = len(value)
@@ -92,6 +98,8 @@ class _Describer:
             if kind is str and len(item) <= self.left and item.isascii():
                 self.left -= len(item)
                 out[name] = item
+            elif kind is dict:
+                out[name] = self.mapping(item, depth + 1)
             else:
                 out[name] = self.any(item, depth + 1)
         return out
@@ -114,10 +122,14 @@ class _Describer:
                 out.append(f"... {size - len(out)} more")
                 break
             self.left -= 2
-            out.append(self.any(item, depth + 1))
+            out.append(
+                self.mapping(item, depth + 1) if type(item) is dict else self.any(item, depth + 1)
+            )
         return out
 
     def other(self, value: Any, kind: type, depth: int) -> Tree:
+        if kind is int or kind is float:
+            return self.number(value)
         if kind is bytes or kind is bytearray:
             return f"<{kind.__name__} {len(value)}>"
         if kind is MappingProxyType:

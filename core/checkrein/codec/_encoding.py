@@ -37,8 +37,8 @@ def encode(value: Any, path: str = "") -> Tree:
         return encoder(value, 1)
     except Refused as refused:
         raise Unencodable(refused.path(path), refused.kind, refused.why) from None
-    except RecursionError:
-        raise Unencodable(path, shown_name(kind), "nested too deep for the stack") from None
+    except Exception as error:  # noqa: BLE001 - see _broken
+        raise _broken(path, value, error) from None
 
 
 def encode_arguments(arguments: Mapping[str, Any], opaque: Collection[str] = ()) -> dict[str, Tree]:
@@ -49,29 +49,45 @@ def encode_arguments(arguments: Mapping[str, Any], opaque: Collection[str] = ())
     """
     if TAG in arguments:
         raise Unencodable(TAG, "parameter name", "it is reserved")
+    tree: dict[str, Tree]
     try:
         if not opaque and type(arguments) is dict:
-            tree: dict[str, Tree] = _dict(arguments, 1)
-            if TAG in tree:
-                raise Unencodable("", "parameter name", "names must be strings")
-            return tree
-        out: dict[str, Tree] = {}
-        for name, value in arguments.items():
-            if type(name) is not str:
-                raise Unencodable("", "parameter name", "names must be strings")
-            if name in opaque:
-                out[name] = {TAG: "opaque", "type": class_name(type(value))}
-                continue
-            try:
-                out[name] = _any(value, 2)
-            except Refused as refused:
-                refused.at(key_step(name, arguments), arguments)
-                raise
-        return out
+            tree = _dict(arguments, 1)
+        else:
+            tree = _by_name(arguments, opaque)
     except Refused as refused:
         raise Unencodable(refused.path(), refused.kind, refused.why) from None
-    except RecursionError:
-        raise Unencodable("", "mapping", "nested too deep for the stack") from None
+    except Exception as error:  # noqa: BLE001 - see _broken
+        raise _broken("", arguments, error) from None
+    if TAG in tree:
+        raise Unencodable("", "parameter name", "names must be strings")
+    return tree
+
+
+def _by_name(arguments: Mapping[str, Any], opaque: Collection[str]) -> dict[str, Tree]:
+    out: dict[str, Tree] = {}
+    for name, value in arguments.items():
+        if type(name) is not str:
+            raise Refused("parameter name", "names must be strings")
+        if name in opaque:
+            out[name] = {TAG: "opaque", "type": class_name(type(value))}
+            continue
+        try:
+            out[name] = _any(value, 2)
+        except Refused as refused:
+            refused.at(key_step(name, arguments), arguments)
+            raise
+    return out
+
+
+def _broken(path: str, value: Any, error: Exception) -> Unencodable:
+    """Reading failed, not the value's kind: a half-built object, an odd metaclass, a full stack.
+
+    Only the error's type is told, because its text may hold data.
+    """
+    if isinstance(error, RecursionError):
+        return Unencodable(path, shown_name(type(value)), "nested too deep for the stack")
+    return Unencodable(path, shown_name(type(value)), f"{type(error).__name__} while it was read")
 
 
 def _any(value: Any, depth: int) -> Tree:

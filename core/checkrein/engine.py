@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import contextvars
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from checkrein import accounts
 from checkrein._io import Abandoned
 from checkrein.call import Call, CallKind, Outcome, Usage, new_call, new_outcome
 from checkrein.checks import Checked, PreFold, fold_post
-from checkrein.codec import SCALARS, decode_arguments, encode, encode_arguments
+from checkrein.codec import decode_arguments, encode, encode_arguments, is_flat, is_flat_value
 from checkrein.errors import (
     CheckreinError,
     Conflict,
@@ -55,16 +55,32 @@ def inside(session: str) -> bool:
         current = current[2]
     return False
 
-_EMPTY: Mapping[str, str] = {}
+
+_EMPTY: Mapping[str, str] = MappingProxyType({})
+OPTIONS: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
+    "checkrein_options", default=_EMPTY
+)
+"""Settings for the calls inside a block (`rein.options`)."""
 
 
-@dataclass(slots=True)
 class Entry:
-    """One way into the engine: what an adapter, `rein.call` or a rollback wants run."""
+    """One way into the engine: what an adapter, `rein.call` or a rollback wants run.
 
-    tool: Tool
-    arguments: dict[str, Any]
-    session: Session
+    A plain class with defaults on the class: an entry of `rein.call` then sets three fields
+    instead of twenty.
+    """
+
+    def __init__(
+        self, tool: Tool, arguments: dict[str, Any], session: Session, **settings: Any
+    ) -> None:
+        self.tool = tool
+        self.arguments = arguments
+        self.session = session
+        for name, value in settings.items():
+            if not hasattr(Entry, name):
+                raise TypeError(f"Entry has no setting {name!r}")
+            setattr(self, name, value)
+
     kind: CallKind = "tool"
     name: str = ""
     """Model name for `kind="model"`; the tool's name otherwise."""
@@ -78,7 +94,7 @@ class Entry:
     """`call_id` is such a key: a finished call with it is answered from the journal."""
     parent: str = ""
     task: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = _EMPTY
     wait: str = ""
     """`block`, `suspend`, or empty for the session's setting."""
     can_suspend: bool = False
@@ -113,6 +129,9 @@ class Engine:
         self.measures = chains["measure"]
         self.undoers = chains["on_rollback"]
         self.observe = rein.mode == "observe"
+        self.ids = rein.ids
+        self.external = any(impl.external for impl in self.pre)
+        self.hooked = any(chains.values())
 
     async def run(self, io: IO, entry: Entry) -> Outcome:
         """Run one entry to its end; raise what its caller has to see."""
@@ -125,15 +144,20 @@ class Engine:
         """As `run`, but an error that the tool raised is in the outcome."""
         session = entry.session
         tool = entry.tool
-        tree = encode_arguments(entry.arguments, tool.opaque)
-        deep = not SCALARS.issuperset(map(type, tree.values()))
-        shown = self._thaw(tree, entry) if deep else dict(tree)
-        call_id = entry.call_id or self.rein.new_id()
+        tree = shown = entry.arguments
+        flat = is_flat(tree)
+        if not flat:
+            tree = encode_arguments(entry.arguments, tool.opaque)
+            shown = self._thaw(tree, entry)
+        elif self.hooked:
+            # What a plugin changes in place must reach neither the record nor the tool.
+            shown = dict(tree)
+        call_id = entry.call_id or self.ids.new()
         current = CURRENT.get()
         parent = entry.parent or (
             current[1] if current is not None and current[0] == session.id else ""
         )
-        options = self.rein.current_options()
+        options = OPTIONS.get()
         call = new_call(
             call_id,
             session.id,
@@ -162,10 +186,10 @@ class Engine:
         problem: BaseException | None = None
         try:
             if span is None:
-                outcome = await self._life(io, entry, call, tree, deep, None)
+                outcome = await self._life(io, entry, call, tree, flat, None)
             else:
                 with use(span):
-                    outcome = await self._life(io, entry, call, tree, deep, span)
+                    outcome = await self._life(io, entry, call, tree, flat, span)
             problem = outcome.error
             return outcome
         except BaseException as error:
@@ -184,29 +208,30 @@ class Engine:
         return decode_arguments(tree, entry.tool.classes, entry.arguments)
 
     async def _life(
-        self, io: IO, entry: Entry, call: Call, tree: dict[str, Any], deep: bool, span: Any
+        self, io: IO, entry: Entry, call: Call, tree: dict[str, Any], flat: bool, span: Any
     ) -> Outcome:
         given = tree
         attempt = self.journal.next_attempt(call) if entry.keyed else 1
+        checked: Checked | None = None
         while True:
-            checked = await self.check(io, entry, call, tree)
-            for plugin, verdict in checked.notes if checked is not None else ():
-                self.telemetry.verdict(span, plugin, verdict)
             approval = entry.approved
-            if checked is not None:
+            if self.pre:
+                checked = await self.check(io, entry, call, tree)
+                for plugin, verdict in checked.notes:
+                    self.telemetry.verdict(span, plugin, verdict)
                 if checked.denied is not None and not self.observe:
                     await self.refuse(io, entry, call, tree, checked.denied)
                 if checked.call is not call and not self.observe:
                     call = checked.call
                     entry.arguments = dict(call.arguments)
                     tree = encode_arguments(call.arguments, entry.tool.opaque)
-                    deep = not SCALARS.issuperset(map(type, tree.values()))
+                    flat = is_flat(tree)
                 if checked.asks and not self.observe:
                     granted = await self.rein.approvals.obtain(io, entry, call, tree, checked)
                     if granted.arguments is not None:
                         # Edited: what the approver wrote is checked like any other call.
                         tree = granted.arguments
-                        deep = not SCALARS.issuperset(map(type, tree.values()))
+                        flat = is_flat(tree)
                         call = call.replace(arguments=self._thaw(tree, entry))
                         entry.approved = granted.ids
                         continue
@@ -215,23 +240,25 @@ class Engine:
                     return await self._answer(io, entry, call, tree, checked, approval)
             try:
                 outcome, attempt, fallback = await self._attempts(
-                    io, entry, call, tree, deep, checked, approval, attempt
+                    io, entry, call, tree, flat, checked, approval, attempt
                 )
             except Conflict:
+                if not entry.keyed and not approval:
+                    raise
                 # Somebody else started this very call: its outcome is ours as well.
                 return await self.rein.recorded.other(io, entry, call)
             if fallback is None:
                 return outcome
             # The whole chain runs again for the other model, on the request as it came.
-            entry.name, tree = fallback, given
+            entry.name, tree, flat = fallback, given, False
             call = call.replace(name=fallback, arguments=self._thaw(given, entry))
 
     async def check(
         self, io: IO, entry: Entry, call: Call, tree: dict[str, Any]
-    ) -> Checked | None:
-        """Fold `pre_call`; None where no plugin has one."""
-        if not self.pre:
-            return None
+    ) -> Checked:
+        """Fold `pre_call`."""
+        if not self.external:
+            return await PreFold(io, self.pre, self.rein.hook_timeout).run(call)
         recall, remember = self.rein.recorded.external(io, entry, call, tree)
         fold = PreFold(io, self.pre, self.rein.hook_timeout, recall, remember)
         return await fold.run(call)
@@ -242,7 +269,7 @@ class Engine:
         """Record a denial and raise it."""
         denied.session_id = call.session
         event = self.journal.denied(call, tree, denied)
-        await self._commit(io, entry, Batch(call.session, (event,), event.at))
+        await self._commit(io, Batch(call.session, (event,), event.at))
         raise denied
 
     async def _answer(
@@ -261,7 +288,7 @@ class Engine:
         )
         event = self.journal.answered(call, tree, outcome, checked, self._encoded(entry, outcome))
         puts = self._approval_puts(approval, "done", "approved")
-        await self._commit(io, entry, Batch(call.session, (event,), event.at, puts=puts))
+        await self._commit(io, Batch(call.session, (event,), event.at, puts=puts))
         folded = await self._after(io, entry, call, outcome)
         return folded[0]
 
@@ -271,7 +298,7 @@ class Engine:
         entry: Entry,
         call: Call,
         tree: dict[str, Any],
-        deep: bool,
+        flat: bool,
         checked: Checked | None,
         approval: tuple[str, ...],
         attempt: int,
@@ -282,13 +309,16 @@ class Engine:
             if attempt != call.attempt:
                 call = call.replace(attempt=attempt)
             rows = await self._intend(
-                io, entry, call, tree, checked, approval if attempt == first else (), attempt
+                io, entry, call, tree, flat, checked, approval if attempt == first else (), attempt
             )
-            outcome = await self._execute(io, entry, call, tree, deep, attempt, rows, approval)
-            if outcome.error is not None and not isinstance(outcome.error, Exception):
-                raise outcome.error
+            outcome = await self._execute(io, entry, call, tree, flat, attempt, rows, approval)
             attempt += 1
-            if isinstance(outcome.error, entry.signals):
+            if outcome.error is not None:
+                if not isinstance(outcome.error, Exception):
+                    raise outcome.error
+                if isinstance(outcome.error, entry.signals):
+                    return outcome, attempt, None
+            if not self.post:
                 return outcome, attempt, None
             folded, verdict = await self._after(io, entry, call, outcome)
             if not isinstance(verdict, float):
@@ -301,20 +331,30 @@ class Engine:
         entry: Entry,
         call: Call,
         tree: dict[str, Any],
+        flat: bool,
         checked: Checked | None,
         approval: tuple[str, ...],
         attempt: int,
-    ) -> list[HoldRow]:
+    ) -> Sequence[HoldRow]:
         """Commit the intent with its holds, in one transaction. Only then may anything run."""
-        holds = checked.holds if checked is not None else []
-        event = self.journal.intent(call, entry, tree, checked, attempt)
-        rows = accounts.hold_rows(call, [h for _, h in holds], attempt) if holds else []
+        event = self.journal.intent(call, entry, tree, flat, checked, attempt)
+        fence = entry.session.fence if entry.fence == -1 else entry.fence
+        holds = checked.holds if checked is not None else ()
+        if not holds and not approval:
+            await self._commit(
+                io,
+                Batch(
+                    call.session, (event,), event.at, fence, entry.admit, (), (), (), None, True
+                ),
+            )
+            return ()
+        rows = accounts.hold_rows(call, [h for _, h in holds], attempt)
         puts = self._approval_puts(approval, "started", "approved") if approval else ()
         batch = Batch(
             call.session,
             (event,),
             event.at,
-            entry.session.fence if entry.fence == -1 else entry.fence,
+            fence,
             entry.admit,
             rows,
             (),
@@ -326,7 +366,7 @@ class Engine:
         deadline = time.monotonic() + self.rein.hold_wait
         while True:
             try:
-                await self._commit(io, entry, batch)
+                await self._commit(io, batch)
                 return rows
             except HoldRefused as error:
                 plugin, hold = holds[error.index]
@@ -357,15 +397,20 @@ class Engine:
         entry: Entry,
         call: Call,
         tree: dict[str, Any],
-        deep: bool,
+        flat: bool,
         attempt: int,
-        rows: list[HoldRow],
+        rows: Sequence[HoldRow],
         approval: tuple[str, ...],
     ) -> Outcome:
         """Run the tool on a frozen copy, and commit what became of it at once."""
-        exact = self._thaw(tree, entry) if deep else tree
+        exact = tree if flat else self._thaw(tree, entry)
         tool = entry.tool
-        timeout = self._timeout(entry, call)
+        options = OPTIONS.get()
+        timeout = (
+            None
+            if call.tool.timeout is None and entry.timeout is None and not options
+            else self._timeout(entry, call, options)
+        )
         token = CURRENT.set((call.session, call.id, CURRENT.get()))
         started = time.perf_counter()
         value: Any = None
@@ -426,9 +471,9 @@ class Engine:
         args, kwargs = entry.tool.spread(exact)
         return lambda: fn(*args, **kwargs)
 
-    def _timeout(self, entry: Entry, call: Call) -> float | None:
+    def _timeout(self, entry: Entry, call: Call, options: Mapping[str, Any]) -> float | None:
         limits = [t for t in (call.tool.timeout, entry.timeout) if t is not None]
-        option = self.rein.current_options().get("timeout")
+        option = options.get("timeout")
         if option is not None:
             limits.append(option)
         return min(limits) if limits else None
@@ -440,15 +485,19 @@ class Engine:
         call: Call,
         tree: dict[str, Any],
         outcome: Outcome,
-        rows: list[HoldRow],
+        rows: Sequence[HoldRow],
         attempt: int,
         approval: tuple[str, ...],
         kind: str = "outcome",
     ) -> None:
         """Commit an outcome with its undo plan, and settle its holds; then undo it if the
         session was rolled back meanwhile."""
-        paused = isinstance(outcome.error, entry.signals)
-        plan, why = await self._plan(io, entry, call, tree, outcome)
+        paused = outcome.error is not None and isinstance(outcome.error, entry.signals)
+        plan, why = (
+            await self._plan(io, entry, call, tree, outcome)
+            if entry.tool.undo is not None or self.undoers
+            else (None, "")
+        )
         event = self.journal.outcome(
             call, outcome, self._encoded(entry, outcome), plan, why, attempt, rows, paused, kind
         )
@@ -461,7 +510,7 @@ class Engine:
         )
         try:
             if outcome.error is None or isinstance(outcome.error, Exception):
-                committed = await self._commit(io, entry, batch)
+                committed = await self._commit(io, batch)
             else:
                 # Cancelled or interrupted: no further wait may come between effect and record.
                 committed = self.store.commit(batch)
@@ -500,7 +549,7 @@ class Engine:
     def _encoded(self, entry: Entry, outcome: Outcome) -> tuple[Any, bool]:
         """(tree of the result, whether it is complete): never fails the call."""
         value = outcome.value
-        if value is None or type(value) is bool:
+        if is_flat_value(value):
             return value, True
         try:
             return encode(entry.dump(value) if entry.dump is not None else value, "result"), True
@@ -547,7 +596,7 @@ class Engine:
         if self.observe:
             if folded.notes:
                 event = self.journal.observed(call, folded.notes)
-                await self._commit(io, entry, Batch(call.session, (event,), event.at))
+                await self._commit(io, Batch(call.session, (event,), event.at))
             return outcome, None
         if folded.retry is not None and self._repeatable(entry):
             return outcome, float(folded.retry.after)
@@ -557,7 +606,7 @@ class Engine:
             event = self.journal.amended(
                 call, folded.outcome, self._encoded(entry, folded.outcome), folded.notes
             )
-            await self._commit(io, entry, Batch(call.session, (event,), event.at))
+            await self._commit(io, Batch(call.session, (event,), event.at))
         if folded.asks:
             await self.rein.approvals.after(io, entry, call, folded)
         return folded.outcome, None
@@ -565,7 +614,7 @@ class Engine:
     def _repeatable(self, entry: Entry) -> bool:
         return entry.kind == "model" or entry.tool.info.idempotent
 
-    async def _commit(self, io: IO, entry: Entry, batch: Batch) -> Any:
+    async def _commit(self, io: IO, batch: Batch) -> Any:
         try:
             committed = (
                 await io.commit(batch)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkrein import accounts
 from checkrein.call import Call, Outcome, Usage
-from checkrein.codec import SCALARS, describe
+from checkrein.codec import LONG, describe, is_flat, is_flat_value
 from checkrein.store import Event, HoldRow, NewEvent, Store, Tree
 from checkrein.verdicts import Measured, Sink
 
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from checkrein.manager import Impl
 
 UNVIEWABLE = "[unviewable]"
-LONG = 4000
-"""Characters of one value that a view keeps; the payload keeps it whole."""
 
 
 class Journal:
@@ -67,30 +65,37 @@ class Journal:
         return describe(value)
 
     def _arguments(self, call: Call, tree: Mapping[str, Tree]) -> Tree:
-        if not self.views and _short(tree):
+        if not self.views and is_flat(tree):
             return tree
         return self.view(call, call.arguments, "journal")
 
     def _value(self, call: Call, value: Any) -> Tree:
-        if not self.views and type(value) in SCALARS:
-            if type(value) is not str or len(value) <= LONG:
-                return value
+        if not self.views and is_flat_value(value):
+            return value
         return self.view(call, value, "journal")
 
     def _keeps(self, call: Call) -> bool:
         return self.record == "all" or (self.record == "tools" and call.kind != "model")
 
     def intent(
-        self, call: Call, entry: Entry, tree: dict[str, Tree], checked: Checked | None, attempt: int
+        self,
+        call: Call,
+        entry: Entry,
+        tree: dict[str, Tree],
+        flat: bool,
+        checked: Checked | None,
+        attempt: int,
     ) -> NewEvent:
         """A call is about to run."""
-        tool = entry.tool
+        info = call.tool
         view: dict[str, Tree] = {
             "kind": call.kind,
             "name": call.name,
-            "arguments": self._arguments(call, tree),
-            "effect": tool.info.effect,
-            "undo": tool.info.undo or "",
+            "arguments": tree
+            if flat and not self.views
+            else self.view(call, call.arguments, "journal"),
+            "effect": info.effect,
+            "undo": info.undo or "",
             "step": call.step,
         }
         if call.parent:
@@ -128,10 +133,7 @@ class Journal:
         kind: str = "outcome",
     ) -> NewEvent:
         """What became of an attempt."""
-        view: dict[str, Tree] = {
-            "state": outcome.state,
-            "us": round(outcome.duration * 1e6),
-        }
+        view: dict[str, Tree] = {"state": outcome.state, "us": int(outcome.duration * 1e6)}
         payload: dict[str, Tree] | None = {}
         if outcome.error is None:
             view["result"] = self._value(call, outcome.value)
@@ -154,9 +156,8 @@ class Journal:
             payload = {**(payload or {}), "plan": plan}
         elif why:
             view["not_undoable"] = why
-        over = accounts.overrun(rows, outcome) if rows else ()
-        if over:
-            view["overrun"] = list(over)
+        if rows and (over := accounts.overrun(rows, outcome)):
+            view["overrun"] = over
         return NewEvent(kind, call.id, self.now(), view, payload or None, attempt)
 
     def _error(self, call: Call, error: BaseException) -> Tree:
@@ -268,13 +269,6 @@ class Journal:
                 found[name] = value
                 by[name] = impl.plugin
         return outcome.replace(**found) if found else outcome
-
-
-def _short(tree: Mapping[str, Tree]) -> bool:
-    for value in tree.values():
-        if type(value) not in SCALARS or (type(value) is str and len(value) > LONG):
-            return False
-    return True
 
 
 def _ended(error: BaseException, paused: bool) -> str:

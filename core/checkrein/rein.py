@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
+import itertools
 import logging
 import os
 import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 
 from checkrein._io import AsyncIO, Portal, SyncIO, finish, running_loop
 from checkrein.call import Usage
-from checkrein.engine import Engine, Entry
+from checkrein.engine import OPTIONS, Engine, Entry
 from checkrein.errors import ConfigError, SessionClosed, WouldBlock
 from checkrein.journal import Journal
 from checkrein.manager import Plugins
@@ -34,10 +35,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_OPTIONS: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar(
-    "checkrein_options", default={}  # noqa: B039 - never changed in place
-)
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "mode": ("enforce", "observe"),
@@ -66,11 +63,9 @@ class _Ids:
         os.register_at_fork(after_in_child=renew)
 
     def renew(self) -> None:
-        self._prefix = os.urandom(8).hex()
-        self._next = iter(range(1, 1 << 62)).__next__
-
-    def __call__(self) -> str:
-        return f"{self._prefix}-{self._next():x}"
+        prefix = os.urandom(8).hex() + "-"
+        count = itertools.count(1).__next__
+        self.new = lambda: prefix + str(count())
 
 
 class Rein:
@@ -139,7 +134,7 @@ class Rein:
         self.plugins = Plugins()
         self.plugins.register(plugins)
         self.tools = Tools()
-        self.new_id = _Ids()
+        self.ids = _Ids()
         self.telemetry = Telemetry(tracer_provider)
         options = StoreOptions(durability=durability, max_payload=max_payload, encrypt=encrypt)
         self.store: Store = open_store(store, options) if isinstance(store, str) else store
@@ -407,16 +402,12 @@ class Rein:
             given["timeout"] = timeout
         if labels is not None:
             given["labels"] = dict(labels)
-        before = _OPTIONS.get()
-        _OPTIONS.set({**before, **given})
+        before = OPTIONS.get()
+        OPTIONS.set({**before, **given})
         try:
             yield
         finally:
-            _OPTIONS.set(before)
-
-    def current_options(self) -> dict[str, Any]:
-        """Settings of the innermost `options` block."""
-        return _OPTIONS.get()
+            OPTIONS.set(before)
 
     # -- tools
 
@@ -529,9 +520,8 @@ class Rein:
                 rein = reference()
                 if rein is None or os.getpid() != row.pid:
                     return
-                row.beat = rein.clock()
                 try:
-                    rein.store.beat(row)
+                    rein.store.beat(replace(row, beat=rein.clock()))
                 except Exception:
                     # The next beat tries again; a lease that is lost is found by the fence.
                     rein.log.warning("the lease of this process could not be renewed")
@@ -558,13 +548,13 @@ class Rein:
     def notify(self, committed: Committed, batch: Batch) -> None:
         """Tell `on_event` of what was committed. Errors are logged, never raised."""
         if self.observed:
-            first = committed.n - len(batch.events)
+            first = committed.n - 1 - len(batch.events)
             self._tell(batch.session, committed.seq, first)
 
     def notify_if_observed(self, committed: Committed, session: str) -> None:
         """As `notify`, for one event."""
         if self.observed:
-            self._tell(session, committed.seq, committed.n - 1)
+            self._tell(session, committed.seq, committed.n - 2)
 
     def _tell(self, session: str, seq: int, after_n: int) -> None:
         events = [

@@ -28,12 +28,19 @@ class Telemetry:
         self._given = provider
         self._tracer: trace.Tracer | None = None
         self._tracer_of: object = None
+        if provider is None:
+            # Loads a provider that the environment names, which the question below relies on.
+            trace.get_tracer_provider()
 
     def tracer(self) -> trace.Tracer | None:
         """The tracer now, or None where nothing would be recorded.
 
         Looked up each time, so that an SDK which is set up later is noticed.
         """
+        if self._given is None and getattr(trace, "_TRACER_PROVIDER", self) is None:
+            # Nobody has set a provider: the public question would read the environment each
+            # time, at ten times the price. Where the attribute is gone, it is asked all the same.
+            return None
         provider = self._given or trace.get_tracer_provider()
         if provider is not self._tracer_of:
             self._tracer_of = provider

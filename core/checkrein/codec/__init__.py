@@ -31,6 +31,8 @@ The sign and the payload bits of a NaN are not kept.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from checkrein.codec._classes import annotation_classes
 from checkrein.codec._decoding import decode, decode_arguments
 from checkrein.codec._describing import describe
@@ -39,8 +41,37 @@ from checkrein.codec._text import canonical, digest, dumps, loads
 
 SCALARS = frozenset({str, int, float, bool, type(None)})
 """Exact types that stand for themselves in a tree."""
+LONG = 4000
+"""Characters of one string that a view shows whole."""
+_INT = 1 << 1000
+_INF = float("inf")
+
+
+def is_flat_value(value: object) -> bool:
+    """Whether a value is its own tree and its own view: a scalar that is not long."""
+    kind = type(value)
+    if kind is str:
+        return len(value) <= LONG  # type: ignore[arg-type] - a str, by its exact type
+    if kind is int:
+        return -_INT < value < _INT  # type: ignore[operator] - an int
+    if kind is float:
+        return -_INF < value < _INF  # type: ignore[operator] - a float; NaN compares false
+    return kind is bool or value is None
+
+
+def is_flat(arguments: Mapping[str, object]) -> bool:
+    """Whether every argument is such a scalar: then nothing has to be copied or encoded."""
+    for value in arguments.values():
+        kind = type(value)
+        if kind is str:
+            if len(value) > LONG:  # type: ignore[arg-type] - a str, by its exact type
+                return False
+        elif not (kind is bool or value is None or is_flat_value(value)):
+            return False
+    return True
 
 __all__ = [
+    "LONG",
     "SCALARS",
     "annotation_classes",
     "canonical",
@@ -51,5 +82,7 @@ __all__ = [
     "dumps",
     "encode",
     "encode_arguments",
+    "is_flat",
+    "is_flat_value",
     "loads",
 ]

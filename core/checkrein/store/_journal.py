@@ -48,8 +48,8 @@ class Session:
         self.state: SessionState = change.state or "ACTIVE"
         self.rollback: Rollback = change.rollback or "none"
         self.stopped = bool(change.stopped)
-        self.owner = ""
-        self.fence = 0
+        self.owner = change.owner or ""
+        self.fence = int(bool(self.owner))
         self.created = self.updated = at
         self.body = change.body or {}
         self.parent, self.agent = look_up(self.body)
@@ -63,6 +63,8 @@ class Session:
         """Take over what is set in `change`."""
         self.state = change.state or self.state
         self.rollback = change.rollback or self.rollback
+        if change.owner == "":
+            self.owner = ""
         if change.stopped is not None:
             self.stopped = change.stopped
         self.open = not closed_because(self.state, self.rollback, self.stopped)

@@ -11,6 +11,7 @@ from checkrein.errors import (
     Conflict,
     DuplicateIntent,
     FencedOut,
+    Halted,
     SessionClosed,
     Unencodable,
 )
@@ -57,6 +58,9 @@ def missing_event(session: str, n: int, head: str) -> Event:
     return Event(0, session, n, MISSING, "", 0, 0, None, "", "", head)
 
 
+STOPPED = "it was stopped"
+
+
 def closed_because(state: str, rollback: str, stopped: bool) -> str:
     """Say why a session takes no more calls; empty if it does."""
     if rollback != "none":
@@ -67,15 +71,14 @@ def closed_because(state: str, rollback: str, stopped: bool) -> str:
         return {"COMPLETED": "it is completed", "FAILED": "it has failed"}.get(
             state, f"it was {state.lower()}"
         )
-    return "it was stopped" if stopped else ""
+    return STOPPED if stopped else ""
 
 
 def closed(batch: Batch, state: str, rollback: str, stopped: bool) -> SessionClosed:
     """What refuses an intent of a session that takes no more calls."""
     why = closed_because(state, rollback, stopped)
-    error = SessionClosed(
-        f"session {batch.session} takes no more calls: {why}; open a new session"
-    )
+    kind = Halted if why == STOPPED else SessionClosed
+    error = kind(f"session {batch.session} takes no more calls: {why}; open a new session")
     error.session_id = batch.session
     error.call_id = batch.events[0].call if batch.events else ""
     return error

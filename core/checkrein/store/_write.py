@@ -33,13 +33,13 @@ _SESSION = (
 )
 _NEW_SESSION = (
     "INSERT INTO sessions (id, state, rollback, stopped, owner, fence, n, head, created, "
-    "updated, parent, agent, body) VALUES (?, ?, ?, ?, '', 0, 0, ?, ?, ?, ?, ?, ?)"
+    "updated, parent, agent, body) VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)"
 )
 _EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _HEAD = "UPDATE sessions SET n = ?, head = ?, updated = ? WHERE sid = ?"
 _CHANGE = (
-    "UPDATE sessions SET state = ?, rollback = ?, stopped = ?, n = ?, head = ?, updated = ? "
-    "WHERE sid = ?"
+    "UPDATE sessions SET state = ?, rollback = ?, stopped = ?, n = ?, head = ?, updated = ?, "
+    "owner = iif(?, '', owner) WHERE sid = ?"
 )
 
 # One conditional statement decides whether there is room; nothing is read before.
@@ -198,17 +198,19 @@ def write(cursor: sqlite3.Cursor, prepared: Prepared) -> Committed:
         state = change.state or state
         rollback = change.rollback or rollback
         stopped = stopped if change.stopped is None else int(change.stopped)
-        execute(_CHANGE, (state, rollback, stopped, n, head, batch.at, sid))
-    return Committed(seq, n + 1)
+        released = change.owner == "" and not change.create
+        execute(_CHANGE, (state, rollback, stopped, n, head, batch.at, released, sid))
+    return Committed(seq, n + 1, rollback)
 
 
 def _create(cursor: sqlite3.Cursor, prepared: Prepared, exists: bool) -> tuple[Any, ...]:
     batch = prepared.batch
     change = check_create(batch, exists)
     start = (change.state or "ACTIVE", change.rollback or "none", bool(change.stopped))
+    owner = change.owner or ""
     cursor.execute(
         _NEW_SESSION,
-        (batch.session, *start, GENESIS, batch.at, batch.at, *look_up(change.body or {}),
+        (batch.session, *start, owner, int(bool(owner)), GENESIS, batch.at, batch.at, *look_up(change.body or {}),
          prepared.body),
     )
     row: tuple[Any, ...] = cursor.execute(_SESSION, (batch.session,)).fetchone()

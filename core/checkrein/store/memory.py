@@ -129,7 +129,7 @@ class MemoryStore:
                 numbers.append(seq)
                 session.updated = batch.at
                 self._version += 1
-                done = Committed(seq, len(numbers) + 1)
+                done = Committed(seq, len(numbers) + 1, session.rollback)
         finally:
             lock.release()
         if self._listeners.some:
@@ -157,7 +157,7 @@ class MemoryStore:
                 step()
             raise
         self._version += 1
-        return Committed(len(self._log), len(session.numbers) + 1)
+        return Committed(len(self._log), len(session.numbers) + 1, session.rollback)
 
     def _write(
         self, batch: Batch, session: Session | None, undo: list[Callable[[], object]]
@@ -346,6 +346,12 @@ class MemoryStore:
         with self._lock:
             self._check_open()
             return self._owners.get(id)
+
+    def owners(self) -> list[OwnerRow]:
+        """All leases."""
+        with self._lock:
+            self._check_open()
+            return list(self._owners.values())
 
     def drop_owner(self, id: str) -> None:
         """Remove a process's lease."""

@@ -291,6 +291,14 @@ class SqliteStore:
             ).fetchone()
         return None if row is None else OwnerRow(*row)
 
+    def owners(self) -> list[OwnerRow]:
+        """All leases."""
+        with self._connections.reading() as connection:
+            rows = connection.execute(
+                "SELECT id, host, boot, pid, started, beat FROM owners ORDER BY id"
+            ).fetchall()
+        return [OwnerRow(*row) for row in rows]
+
     def drop_owner(self, id: str) -> None:
         """Remove a process's lease."""
         self._change("DELETE FROM owners WHERE id = ?", (id,))

@@ -62,7 +62,8 @@ class Accounts:
         check_hold(hold)
         if hold.id in self._holds:
             raise Conflict(f"hold {hold.id} is taken already")
-        account = self._accounts.get(hold.account) or _Account(hold.unit)
+        known = self._accounts.get(hold.account)
+        account = known or _Account(hold.unit)
         if account.unit != hold.unit:
             raise ConfigError(
                 f"account {hold.account} counts {account.unit}, hold {hold.id} is in "
@@ -74,7 +75,9 @@ class Accounts:
         counted = account.counted(at, span)
         if counted + account.held + hold.amount > hold.limit:
             raise HoldRefused(index, hold.account, counted, account.held)
-        self._accounts[hold.account] = account
+        if known is None:
+            self._accounts[hold.account] = account
+            undo.append(lambda: self._accounts.pop(hold.account))
         account.held += hold.amount
         opened = OpenHold(
             hold.id, hold.account, hold.amount, hold.unit, hold.settle, hold.call, hold.session

@@ -63,9 +63,9 @@ def _bad(row: tuple[Any, ...], session: str, n: int, head: bytes, files: Path) -
     expected = chain_hash(
         head, seq, n, attempt, at, ref, chain_body(session, kind, call, view)
     )
-    if stored_n == n and prev == head and digest == expected:
-        if _payload_fits(ref, salt, data, place, files):
-            return None
+    chained = stored_n == n and prev == head and digest == expected
+    if chained and _payload_fits(ref, salt, data, place, files):
+        return None
     try:
         tree = loads(view)
     except Undecodable:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from os import getpid
 from pathlib import Path
 
 from checkrein.errors import ConfigError, StoreBusy, StoreUnavailable
@@ -84,7 +85,7 @@ class Connections:
         _fork.register(self)
 
     def _renew(self) -> None:
-        self._pid = os.getpid()
+        self._pid = getpid()
         self._write_lock = threading.Lock()
         self._writer: sqlite3.Cursor | None = None
         self._full_sync = False
@@ -99,7 +100,7 @@ class Connections:
     def _check(self) -> None:
         if self._closed:
             raise StoreUnavailable(f"store {self.path} was closed: open it again")
-        if self._pid != os.getpid():
+        if self._pid != getpid():
             # A fork that Python was not told of: nothing of the parent may be used or closed.
             _left_behind.append((self._writer, self._idle, self._watcher))
             self._renew()
@@ -125,7 +126,6 @@ class Connections:
             # NORMAL: a commit survives a killed process. Checkpoints have their own thread.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA wal_autocheckpoint = 0")
-            connection.execute("PRAGMA secure_delete = ON")
             if self._max_pages is not None:
                 connection.execute(f"PRAGMA max_page_count = {self._max_pages}")
         except BaseException:
@@ -158,9 +158,11 @@ class Connections:
         With `wait=False`, raises `StoreBusy` at once where the lock is taken; else
         `StoreUnavailable` when it stays taken.
         """
-        self._check()
+        if self._closed or self._pid != getpid():
+            self._check()
         lock = self._write_lock
-        if not lock.acquire(wait, self._busy_timeout if wait else -1):
+        # Without a time-out first: it costs less, and nearly always does it.
+        if not lock.acquire(False) and not (wait and lock.acquire(True, self._busy_timeout)):
             if not wait:
                 raise StoreBusy(f"store {self.path} is being written by another thread")
             raise StoreUnavailable(
@@ -269,7 +271,7 @@ class Connections:
 
     def before_fork(self) -> None:
         """Close every connection: a child must inherit neither locks nor SQLite's idea of them."""
-        if self._closed or self._pid != os.getpid():
+        if self._closed or self._pid != getpid():
             return
         self._checkpoints.before_fork()
         deadline = time.monotonic() + FORK_PATIENCE
@@ -316,7 +318,7 @@ class Connections:
         """Close everything, after what is being written."""
         if self._closed:
             return
-        if self._pid != os.getpid():
+        if self._pid != getpid():
             self._closed = True
             return
         self._checkpoints.close()

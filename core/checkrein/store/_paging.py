@@ -23,4 +23,4 @@ def page_of(
 ) -> Page:
     """A page of `limit` rows out of up to one more. Each row begins with its number."""
     found = [make(row) for row in rows[:limit]]
-    return Page(found, str(rows[limit - 1][0]) if len(rows) > limit and limit > 0 else None)
+    return Page(found, str(rows[limit - 1][0]) if len(rows) > limit > 0 else None)

@@ -114,12 +114,11 @@ def check_create(batch: Batch, exists: bool) -> SessionPut:
 def check_state(batch: Batch, state: str) -> None:
     """Refuse a change whose `if_state` does not name the session's state."""
     change = batch.session_put
-    if change is not None and not change.create and change.if_state is not None:
-        if state not in change.if_state:
-            raise Conflict(
-                f"session {batch.session} is {state}, and the change needs "
-                f"{' or '.join(change.if_state)}"
-            )
+    if change is None or change.create or change.if_state is None or state in change.if_state:
+        return
+    raise Conflict(
+        f"session {batch.session} is {state}, and the change needs {' or '.join(change.if_state)}"
+    )
 
 
 def put_conflict(put: Put, present: str | None) -> Conflict:

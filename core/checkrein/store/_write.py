@@ -42,19 +42,17 @@ _CHANGE = (
     "owner = iif(?, '', owner) WHERE sid = ?"
 )
 
-# One conditional statement decides whether there is room: a hold that is too large for an
-# account without a row selects nothing, one too large for an account with a row updates nothing.
+# One conditional statement decides whether there is room; nothing is read before.
 _TAKE = (
-    "INSERT INTO accounts SELECT ?1, ?2, 0, ?3, 0, 0 WHERE ?3 <= ?4 "
-    "ON CONFLICT (account) DO UPDATE SET held = held + ?3 "
-    "WHERE unit = ?2 AND spent + held + ?3 <= ?4"
+    "UPDATE accounts SET held = held + ?3 "
+    "WHERE account = ?1 AND unit = ?2 AND spent + held + ?3 <= ?4"
 )
 _TAKE_WINDOW = (
-    "INSERT INTO accounts SELECT ?1, ?2, 0, ?3, 0, ?5 WHERE ?3 <= ?4 "
-    "ON CONFLICT (account) DO UPDATE SET held = held + ?3, span = max(span, ?5) "
-    "WHERE unit = ?2 AND held + ?3 + CASE WHEN span <= ?5 THEN recent ELSE "
+    "UPDATE accounts SET held = held + ?3, span = max(span, ?5) "
+    "WHERE account = ?1 AND unit = ?2 AND held + ?3 + CASE WHEN span <= ?5 THEN recent ELSE "
     "(SELECT coalesce(sum(amount), 0) FROM bookings WHERE account = ?1 AND at > ?6 - ?5) END <= ?4"
 )
+_ACCOUNT = "INSERT OR IGNORE INTO accounts VALUES (?, ?, 0, 0, 0, ?)"
 # `recent` is kept as a running sum, so that admission does not add up a long window each time.
 _SLIDE = (
     "UPDATE accounts SET recent = recent - (SELECT coalesce(sum(b.amount), 0) FROM bookings b "
@@ -66,7 +64,9 @@ _PRUNE = (
     "?2 - (SELECT max(span, ?3) FROM accounts WHERE account = ?1)"
 )
 _HOLD = "INSERT INTO holds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_UNHOLD = "DELETE FROM holds WHERE id = ? RETURNING account, amount, span, at"
+# Two statements: DELETE ... RETURNING costs 2 us more than both.
+_HELD = "SELECT account, amount, span, at FROM holds WHERE id = ?"
+_UNHOLD = "DELETE FROM holds WHERE id = ?"
 _BOOK = (
     "UPDATE accounts SET held = held - ?, spent = spent + ?, recent = recent + ? "
     "WHERE account = ?"
@@ -218,9 +218,10 @@ def _create(cursor: sqlite3.Cursor, prepared: Prepared, exists: bool) -> tuple[A
 
 
 def _settle(cursor: sqlite3.Cursor, settle: SettleRow) -> None:
-    row = cursor.execute(_UNHOLD, (settle.id,)).fetchone()
+    row = cursor.execute(_HELD, (settle.id,)).fetchone()
     if row is None:
         return
+    cursor.execute(_UNHOLD, (settle.id,))
     account, amount, span, at = row
     actual = settle.actual
     cursor.execute(_BOOK, (amount, actual, actual if span else 0, account))
@@ -234,15 +235,23 @@ def _take(cursor: sqlite3.Cursor, hold: HoldRow, index: int, at: int) -> None:
     # A limit beyond what can ever be booked is no limit, and need not fit 64 bits.
     limit = max(-1, min(hold.limit, 2**62))
     span = 0 if hold.window is None else micros(hold.window)
+    take: str
+    values: tuple[Any, ...]
     if span:
         execute(_SLIDE, (hold.account, at, span))
         if cursor.rowcount:
             execute(_PRUNE, (hold.account, at, span))
-        execute(_TAKE_WINDOW, (hold.account, hold.unit, hold.amount, limit, span, at))
+        take, values = _TAKE_WINDOW, (hold.account, hold.unit, hold.amount, limit, span, at)
     else:
-        execute(_TAKE, (hold.account, hold.unit, hold.amount, limit))
+        take, values = _TAKE, (hold.account, hold.unit, hold.amount, limit)
+    execute(take, values)
     if not cursor.rowcount:
-        _refuse(cursor, hold, index, at, span)
+        # No room, or no row yet.
+        execute(_ACCOUNT, (hold.account, hold.unit, span))
+        if cursor.rowcount:
+            execute(take, values)
+        if not cursor.rowcount:
+            _refuse(cursor, hold, index, at, span)
     try:
         execute(
             _HOLD,

@@ -64,9 +64,10 @@ class MemoryStore:
         self.key = os.urandom(32)
         self._lock = threading.Lock()
         self._journal = Journal()
-        # The two that every commit touches, at hand.
+        # What every commit touches, at hand.
         self._sessions = self._journal.sessions
         self._log = self._journal.log
+        self._log_owners = self._journal.owners
         self._single: set[tuple[str, str, int]] = set()
         self._records: dict[tuple[str, str], Record] = {}
         self._record_order: dict[str, list[str]] = {}
@@ -112,14 +113,17 @@ class MemoryStore:
                 event = events[0]
                 kind = event.kind
                 if kind in SINGLE:
-                    key = (event.call, kind, event.attempt)
-                    if key in self._single:
-                        raise duplicate(*key)
-                    self._single.add(key)
+                    # One look into the set, not two: did it grow?
+                    single = self._single
+                    known = len(single)
+                    single.add((event.call, kind, event.attempt))
+                    if len(single) == known:
+                        raise duplicate(event.call, kind, event.attempt)
                 elif not kind:
                     check_event(event)
                 log = self._log
-                log.append((session, event))
+                log.append(event)
+                self._log_owners.append(session)
                 seq = len(log)
                 numbers = session.numbers
                 numbers.append(seq)
@@ -176,7 +180,8 @@ class MemoryStore:
         for put in batch.puts:
             self._put(put, batch.at, undo)
         for event in batch.events:
-            self._log.append((session, event))
+            self._log.append(event)
+            self._log_owners.append(session)
             session.numbers.append(len(self._log))
         if change is not None:
             session.change(change)

@@ -197,6 +197,8 @@ class SqliteStore:
         """Erase payloads: their bytes are overwritten, large ones lose their file."""
         erased = 0
         with self._connections.writing(durable=True) as cursor:
+            # Freed bytes are overwritten. Not on the other writers' path: it costs 4%.
+            cursor.execute("PRAGMA secure_delete = ON")
             for seq in seqs:
                 row = cursor.execute(
                     "SELECT ref, salt, data, place FROM events WHERE seq = ? "
@@ -364,6 +366,6 @@ def _extra(extra: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(
                 f"store option {name!r} is not known to SQLite stores ({', '.join(known)} are)"
             )
-        if isinstance(value, bool) or not isinstance(value, known[name]) or value <= 0:
+        if isinstance(value, bool) or not isinstance(value, known[name]) or not value > 0:
             raise ConfigError(f"store option {name!r}: {value!r} is not a number above 0")
     return dict(extra)

@@ -11,9 +11,9 @@ import argparse
 import subprocess
 import sys
 import tempfile
-import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import environments
 
@@ -83,7 +83,7 @@ def count(report: Path) -> Count:
     if not report.is_file():
         return Count(failed=1)
     # Written a moment ago by our own pytest.
-    suites = ElementTree.parse(report).getroot().iter("testsuite")  # noqa: S314
+    suites = ET.parse(report).getroot().iter("testsuite")  # noqa: S314
     total = Count()
     for suite in suites:
         failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))

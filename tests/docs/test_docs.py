@@ -65,8 +65,10 @@ def programs(page):
 
 def sources():
     found = [program for page in PAGES if page.exists() for program in programs(page)]
-    for path in sorted((ROOT / "examples").glob("*.py")):
-        found.append(Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")))
+    found += [
+        Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+        for path in sorted((ROOT / "examples").glob("*.py"))
+    ]
     required = set(filter(None, os.environ.get("CHECKREIN_REQUIRE", "").split(",")))
     installed = {extra for extra, module in MODULES.items() if find_spec(module)}
     return [s for s in found if s.needs <= installed and required <= s.needs]

@@ -3,11 +3,12 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
 from checkrein import Ask, Call, Deny
 from checkrein.call import ToolInfo
 from checkrein_maintenance_window import CalendarError, MaintenanceWindow, read_calendar
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 
 def calendar(*lines):

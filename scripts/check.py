@@ -20,7 +20,7 @@ STEPS = {
     "format": ["ruff", "format", "--check"],
     "mypy": ["mypy"],
     "pyright": ["pyright"],
-    "imports": ["lint-imports", "--no-cache"],
+    "imports": ["lint-imports", "--no-cache", "--no-logo"],
     "size": [],
 }
 

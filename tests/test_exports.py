@@ -10,7 +10,7 @@ from checkrein import errors, hooks
 
 CORE = """
 Rein Plugin hookimpl Call Outcome Rewrite Deny Ask Answer Hold Replace Retry Fallback Approved
-Rejected Undo Skip Present Absent errors
+Rejected Undo Skip Present Absent Measured StreamFilter ToolInfo Usage Session Spend errors
 """.split()
 HEAVY = """
 asyncio pydantic sqlite3 typer rich click ruamel re2 genai_prices jsonschema_rs simpleeval
@@ -20,7 +20,7 @@ checkrein_integrations checkrein.cli checkrein.testing checkrein.store.sqlite
 
 
 def test_the_public_names_are_these():
-    assert sorted(checkrein.__all__) == sorted(CORE)
+    assert sorted(checkrein.__all__) == sorted([*CORE, "__version__"])
     assert set(CORE) <= set(dir(checkrein))
 
 

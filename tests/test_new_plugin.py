@@ -24,9 +24,7 @@ def test_names_are_made_to_fit(tmp_path, name, snake, camel):
     assert f"class {camel}(Plugin)" in (tmp_path / "new" / f"checkrein_{snake}.py").read_text()
 
 
-@pytest.mark.parametrize(
-    "name", ["", "-", "9lives", "a/b", "../up", "class", "naïve", "a--b", "x."]
-)
+@pytest.mark.parametrize("name", ["", "-", "9lives", "a/b", "../up", "class", "naïve", "x."])
 def test_a_name_that_cannot_be_used_writes_nothing(tmp_path, name):
     with pytest.raises(ConfigError, match="plugin name"):
         write_plugin(name, tmp_path / "new")

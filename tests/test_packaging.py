@@ -15,6 +15,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
+import checkrein
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("checkrein", "checkrein_plugins", "checkrein_integrations")
 PYTHONS = ("3.11", "3.12", "3.13")
@@ -270,11 +272,10 @@ def test_the_third_party_template_installs_and_its_hook_runs(fresh, tmp_path):
     snippet = """
 import checkrein
 from checkrein import Rein, errors
+from checkrein.manager import build
 assert "site-packages" in checkrein.__file__, checkrein.__file__
-rein = Rein.from_config({
-    "store": "memory:",
-    "plugins": [{"name": "maintenance_window", "calendar": "never.ics", "tools": ["restart"]}],
-})
+guard = build("maintenance_window", {"calendar": "never.ics", "tools": ["restart"]})
+rein = Rein(plugins=[guard], store="memory:")
 def restart(): print("RAN")
 def status(): return "up"
 assert rein.call(status) == "up"
@@ -294,10 +295,9 @@ def test_new_plugin_writes_a_distribution_that_works(fresh, tmp_path):
     write_plugin("quiet-hours", project)
     python = fresh(build(project, tmp_path))
     snippet = """
-from importlib.metadata import entry_points
 from checkrein import Rein, errors
-(entry,) = [e for e in entry_points(group="checkrein") if e.name == "quiet_hours"]
-rein = Rein(plugins=[entry.load()(tools=["send_*"])], store="memory:")
+from checkrein.manager import build
+rein = Rein(plugins=[build("quiet_hours", {"tools": ["send_*"]})], store="memory:")
 def send_mail(): print("RAN")
 def read_mail(): return "hello"
 assert rein.call(read_mail) == "hello"
@@ -312,5 +312,6 @@ except errors.Denied as denied:
 
 def test_the_version_is_one(pyproject):
     assert Version(version("checkrein")) == Version(pyproject["project"]["version"])
+    assert checkrein.__version__ == pyproject["project"]["version"]
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert f"## {pyproject['project']['version']}" in changes

@@ -50,8 +50,10 @@ def input_tokens(arguments: Mapping[str, Any]) -> int:
 
 
 def output_tokens(call: Call, default: int) -> int:
-    """The most tokens that the answer may have: what the request or a label says, else
-    `default`; times the number of answers asked for."""
+    """The most tokens that the answer may have.
+
+    What the request or a label says, else `default`; times the number of answers asked for.
+    """
     arguments = call.arguments
     most = default
     for key in _OUTPUT_KEYS:

@@ -24,12 +24,8 @@ Matcher = Callable[[str], bool]
 _LOOKALIKES = str.maketrans(
     # Cyrillic, then Greek, then Latin letters that print like an ASCII letter (after case
     # folding, so small forms of capitals that look alike are here too: В -> в -> b).
-    "авекмнорстухіјѕһԁԛԝѵгԍьӏ"
-    "αβεηικνορτυχγϲ"
-    "ıɑɡɩʋɴʀʟ",
-    "abekmhopctyxijshdqwvrgbl"
-    "abenikvoptuxyc"
-    "iagivnrl",
+    "авекмнорстухіјѕһԁԛԝѵгԍьӏαβεηικνορτυχγϲıɑɡɩʋɴʀʟ",
+    "abekmhopctyxijshdqwvrgblabenikvoptuxyciagivnrl",
 )
 _INVISIBLE = frozenset({"Mn", "Me", "Cf"})
 """Combining marks and format characters (zero-width, direction)."""
@@ -84,7 +80,7 @@ def globs(patterns: Iterable[str]) -> Matcher:
     if not wild:
         return exact.__contains__
     if "*" in wild:
-        return _everything
+        return everything
     expression = regex("|".join(f"(?:{_translate(p)})" for p in wild), "pattern")
     if not exact:
         return expression
@@ -137,14 +133,18 @@ def fold_pattern(pattern: str) -> str:
     return "".join(folded).strip("_")
 
 
-def _everything(text: str) -> bool:
+def everything(_text: str) -> bool:
+    """Matches any string."""
     return True
 
 
+def nothing(_text: object) -> bool:
+    """Matches no string."""
+    return False
+
+
 def _translate(pattern: str) -> str:
-    return "".join(
-        ".*" if c == "*" else "." if c == "?" else str(re2.escape(c)) for c in pattern
-    )
+    return "".join(".*" if c == "*" else "." if c == "?" else str(re2.escape(c)) for c in pattern)
 
 
 def readable(value: Any) -> bool:

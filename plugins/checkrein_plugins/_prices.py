@@ -77,7 +77,9 @@ class Price:
         """
         rates = self._at(usage.input_tokens)
         read, write, heard = (
-            usage.cache_read_tokens, usage.cache_write_tokens, usage.input_audio_tokens
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+            usage.input_audio_tokens,
         )
         plain_in = usage.input_tokens - read - write - heard
         thought, spoken = usage.reasoning_tokens, usage.output_audio_tokens
@@ -100,8 +102,10 @@ class Price:
         return -(-units // _NANO), fits
 
     def bound(self, input_tokens: int, output_tokens: int) -> int | None:
-        """Nano-dollars that these tokens cost at most: nothing is read from a cache, and all
-        of the input is written to one."""
+        """Nano-dollars that these tokens cost at most.
+
+        Nothing is read from a cache, and all of the input is written to one.
+        """
         rates = self._at(input_tokens)
         if rates.input is None:
             return None
@@ -264,9 +268,12 @@ def _rates(stated: Mapping[str, Any], start: int) -> _Rates:
     if request is not None and asked is None and answered is None:
         asked = answered = 0
     return _fill(
-        asked, answered,
-        cache_read=rate("cache_read_mtok"), cache_write=rate("cache_write_mtok"),
-        input_audio=rate("input_audio_mtok"), output_audio=rate("output_audio_mtok"),
+        asked,
+        answered,
+        cache_read=rate("cache_read_mtok"),
+        cache_write=rate("cache_write_mtok"),
+        input_audio=rate("input_audio_mtok"),
+        output_audio=rate("output_audio_mtok"),
         reasoning=rate("output_reasoning_mtok"),
         # Dollars per thousand calls are thousandths of a dollar for one.
         request=(request or 0) * 1000,
@@ -278,9 +285,12 @@ def _own_rates(own: OwnPrice) -> _Rates:
         return None if value is None else _units(Decimal(str(value)))
 
     return _fill(
-        rate(own.input), rate(own.output),
-        cache_read=rate(own.cache_read), cache_write=rate(own.cache_write),
-        input_audio=rate(own.input_audio), output_audio=rate(own.output_audio),
+        rate(own.input),
+        rate(own.output),
+        cache_read=rate(own.cache_read),
+        cache_write=rate(own.cache_write),
+        input_audio=rate(own.input_audio),
+        output_audio=rate(own.output_audio),
         reasoning=rate(own.reasoning),
         request=_units(Decimal(str(own.request))) * 10**6,
     )

@@ -21,9 +21,7 @@ from checkrein.errors import ConfigError
 
 _PROVIDERS = ("", "openai", "anthropic", "google", "langchain")
 _USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata")
-_COUNT_KEYS = frozenset(
-    {"input_tokens", "prompt_tokens", "promptTokenCount", "prompt_token_count"}
-)
+_COUNT_KEYS = frozenset({"input_tokens", "prompt_tokens", "promptTokenCount", "prompt_token_count"})
 
 
 def usage_of(response: Any, provider: str = "") -> Usage | None:
@@ -38,9 +36,9 @@ def usage_of(response: Any, provider: str = "") -> Usage | None:
     """
     if provider not in _PROVIDERS:
         raise ConfigError(f"provider {provider!r}: use one of {', '.join(_PROVIDERS[1:])}")
-    raw = next((u for key in _USAGE_KEYS if (u := _get(response, key)) is not None), None)
+    raw = _get(response, *_USAGE_KEYS)
     if raw is None:
-        if not any(_get(response, key) is not None for key in _COUNT_KEYS):
+        if _get(response, *_COUNT_KEYS) is None:
             return None
         raw = response
     counts = _google(raw) if _is_google(raw, provider) else _common(raw, provider)
@@ -54,98 +52,93 @@ def check_usage(usage: Usage) -> bool:
     return all(
         type(count) is int and count >= 0
         for count in (
-            usage.input_tokens, usage.output_tokens, usage.cache_read_tokens,
-            usage.cache_write_tokens, usage.reasoning_tokens, usage.input_audio_tokens,
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+            usage.reasoning_tokens,
+            usage.input_audio_tokens,
             usage.output_audio_tokens,
         )
     )
 
 
-def _get(source: Any, *path: str) -> Any:
-    for key in path:
-        if source is None:
-            return None
-        source = source.get(key) if isinstance(source, Mapping) else getattr(source, key, None)
-    return source
+def _get(source: Any, *keys: str) -> Any:
+    """The first of `keys` that `source` has, whether it is a mapping or an object."""
+    if source is None:
+        return None
+    if isinstance(source, Mapping):
+        for key in keys:
+            if (value := source.get(key)) is not None:
+                return value
+        return None
+    for key in keys:
+        if (value := getattr(source, key, None)) is not None:
+            return value
+    return None
 
 
-def _count(source: Any, *path: str) -> int | None:
-    value = _get(source, *path)
+def _count(source: Any, *keys: str) -> int | None:
+    value = _get(source, *keys)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{'.'.join(path)} is not a number")
-    if value != value or value < 0 or value != int(value):
-        raise ValueError(f"{'.'.join(path)} is not a whole number of at least 0")
+    whole = type(value) is int or (type(value) is float and value.is_integer())
+    if not whole or value < 0:
+        raise ValueError(f"{' or '.join(keys)} is not a whole number of at least 0")
     return int(value)
 
 
-def _first(source: Any, *paths: tuple[str, ...]) -> int | None:
-    return next((n for path in paths if (n := _count(source, *path)) is not None), None)
-
-
 def _model(response: Any) -> str:
-    for path in (
-        ("model",), ("model_version",), ("modelVersion",),
-        ("response_metadata", "model_name"), ("response_metadata", "model"),
-    ):
-        name = _get(response, *path)
-        if isinstance(name, str) and name:
-            return name
-    return ""
+    name = _get(response, "model", "model_version", "modelVersion")
+    if name is None:
+        name = _get(_get(response, "response_metadata"), "model_name", "model")
+    return name if isinstance(name, str) else ""
 
 
 def _is_google(raw: Any, provider: str) -> bool:
-    return provider == "google" or any(
-        _get(raw, key) is not None for key in ("promptTokenCount", "prompt_token_count")
-    )
+    return provider == "google" or _get(raw, "promptTokenCount", "prompt_token_count") is not None
 
 
 def _google(raw: Any) -> dict[str, int] | None:
-    prompt = _first(raw, ("promptTokenCount",), ("prompt_token_count",))
+    prompt = _count(raw, "promptTokenCount", "prompt_token_count")
     if prompt is None:
         return None
-    answer = _first(raw, ("candidatesTokenCount",), ("candidates_token_count",))
-    thoughts = _first(raw, ("thoughtsTokenCount",), ("thoughts_token_count",)) or 0
-    tools = _first(raw, ("toolUsePromptTokenCount",), ("tool_use_prompt_token_count",)) or 0
+    thoughts = _count(raw, "thoughtsTokenCount", "thoughts_token_count") or 0
+    prompt += _count(raw, "toolUsePromptTokenCount", "tool_use_prompt_token_count") or 0
+    answer = _count(raw, "candidatesTokenCount", "candidates_token_count")
     if answer is None:
-        total = _first(raw, ("totalTokenCount",), ("total_token_count",))
+        total = _count(raw, "totalTokenCount", "total_token_count")
         if total is None:
             return None
-        answer = max(total - prompt - tools - thoughts, 0)
+        answer = max(total - prompt - thoughts, 0)
+    read = _count(raw, "cachedContentTokenCount", "cached_content_token_count") or 0
     return {
-        "input_tokens": prompt + tools,
+        "input_tokens": prompt,
         "output_tokens": answer + thoughts,
-        "cache_read_tokens": _first(
-            raw, ("cachedContentTokenCount",), ("cached_content_token_count",)
-        ) or 0,
+        "cache_read_tokens": read,
         "reasoning_tokens": thoughts,
     }
 
 
 def _common(raw: Any, provider: str) -> dict[str, int] | None:
-    asked = _first(raw, ("prompt_tokens",), ("input_tokens",))
+    asked = _count(raw, "prompt_tokens", "input_tokens")
     if asked is None:
         return None
-    answered = _first(raw, ("completion_tokens",), ("output_tokens",))
+    answered = _count(raw, "completion_tokens", "output_tokens")
     if answered is None:
         # Embeddings report no output; the total shows that there was none.
         total = _count(raw, "total_tokens")
         if total is None:
             return None
         answered = max(total - asked, 0)
-    read = _first(
-        raw,
-        ("prompt_tokens_details", "cached_tokens"), ("input_tokens_details", "cached_tokens"),
-        ("input_token_details", "cache_read"), ("cache_read_input_tokens",),
-        ("prompt_cache_hit_tokens",),
-    ) or 0
-    write = _first(
-        raw,
-        ("prompt_tokens_details", "cache_write_tokens"),
-        ("input_tokens_details", "cache_write_tokens"),
-        ("input_token_details", "cache_creation"), ("cache_creation_input_tokens",),
-    ) or 0
+    into = _get(raw, "prompt_tokens_details", "input_tokens_details", "input_token_details")
+    out = _get(raw, "completion_tokens_details", "output_tokens_details", "output_token_details")
+    read = _count(into, "cached_tokens", "cache_read")
+    if read is None:
+        read = _count(raw, "cache_read_input_tokens", "prompt_cache_hit_tokens") or 0
+    write = _count(into, "cache_write_tokens", "cache_creation")
+    if write is None:
+        write = _count(raw, "cache_creation_input_tokens") or 0
     if _adds_cache(raw, provider):
         asked += read + write
     return {
@@ -153,18 +146,9 @@ def _common(raw: Any, provider: str) -> dict[str, int] | None:
         "output_tokens": answered,
         "cache_read_tokens": read,
         "cache_write_tokens": write,
-        "reasoning_tokens": _first(
-            raw,
-            ("completion_tokens_details", "reasoning_tokens"),
-            ("output_tokens_details", "reasoning_tokens"),
-            ("output_token_details", "reasoning"),
-        ) or 0,
-        "input_audio_tokens": _first(
-            raw, ("prompt_tokens_details", "audio_tokens"), ("input_token_details", "audio")
-        ) or 0,
-        "output_audio_tokens": _first(
-            raw, ("completion_tokens_details", "audio_tokens"), ("output_token_details", "audio")
-        ) or 0,
+        "reasoning_tokens": _count(out, "reasoning_tokens", "reasoning") or 0,
+        "input_audio_tokens": _count(into, "audio_tokens", "audio") or 0,
+        "output_audio_tokens": _count(out, "audio_tokens", "audio") or 0,
     }
 
 
@@ -172,9 +156,6 @@ def _adds_cache(raw: Any, provider: str) -> bool:
     """Anthropic's own shape: cached tokens stand beside the input, not in it."""
     if provider:
         return provider == "anthropic"
-    if _get(raw, "prompt_tokens") is not None or _get(raw, "input_token_details") is not None:
+    if _get(raw, "prompt_tokens", "input_token_details") is not None:
         return False
-    return any(
-        _get(raw, key) is not None
-        for key in ("cache_read_input_tokens", "cache_creation_input_tokens")
-    )
+    return _get(raw, "cache_read_input_tokens", "cache_creation_input_tokens") is not None

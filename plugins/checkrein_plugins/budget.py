@@ -131,7 +131,9 @@ class Budget(Plugin):
         self._prefix = {
             unit: f"{self.name}/{unit}/{'+'.join(self._per)}{slide}/"
             for unit, limit in (
-                ("usd", self._usd), ("tokens", self._tokens), ("calls", self._calls)
+                ("usd", self._usd),
+                ("tokens", self._tokens),
+                ("calls", self._calls),
             )
             if limit is not None
         }
@@ -145,7 +147,7 @@ class Budget(Plugin):
         if per == ("session",):
             key = call.session
         else:
-            if "tool" in per and kind != "tool" or "model" in per and kind != "model":
+            if ("tool" in per and kind != "tool") or ("model" in per and kind != "model"):
                 return None
             key = _key(call, per)
         holds: list[PreOne] = []
@@ -191,7 +193,11 @@ class Budget(Plugin):
         return None
 
     def _hold(
-        self, unit: Literal["usd", "tokens", "calls"], key: str, amount: int, limit: int,
+        self,
+        unit: Literal["usd", "tokens", "calls"],
+        key: str,
+        amount: int,
+        limit: int,
         halt: bool,
     ) -> Hold:
         return Hold(
@@ -205,13 +211,15 @@ class Budget(Plugin):
             halt,
         )
 
+    def accounts(self) -> list[str]:
+        """What the names of this Budget's accounts begin with."""
+        return list(self._prefix.values())
+
     def start(self, rein: Rein) -> None:
         """Refuse a second Budget of this Rein that counts into the same accounts."""
-        mine = set(self._prefix.values())
+        mine = set(self.accounts())
         for _, other in rein.plugins:
-            if isinstance(other, Budget) and other is not self and mine & set(
-                other._prefix.values()
-            ):
+            if isinstance(other, Budget) and other is not self and mine & set(other.accounts()):
                 raise ConfigError(
                     f"budget: two Budgets count the same thing per {'+'.join(self._per)} as "
                     f"{self.name!r}; give one of them another name"
@@ -257,9 +265,7 @@ def _key(call: Call, per: tuple[str, ...]) -> str:
     if len(per) == 1:
         return _value(call, per[0])
     # Escaped, so that ("a/b", "c") and ("a", "b/c") are two accounts.
-    return "/".join(
-        _value(call, part).replace("%", "%25").replace("/", "%2F") for part in per
-    )
+    return "/".join(_value(call, part).replace("%", "%25").replace("/", "%2F") for part in per)
 
 
 def _value(call: Call, dimension: str) -> str:

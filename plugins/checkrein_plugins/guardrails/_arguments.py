@@ -15,7 +15,15 @@ from decimal import Decimal
 from typing import Any
 
 from checkrein.errors import ConfigError
-from checkrein_plugins._patterns import Matcher, fold_text, globs, readable, regex
+from checkrein_plugins._patterns import (
+    Matcher,
+    everything,
+    fold_text,
+    globs,
+    nothing,
+    readable,
+    regex,
+)
 from checkrein_plugins.guardrails import _paths, _urls
 from checkrein_plugins.guardrails._paths import Unreadable
 from checkrein_plugins.guardrails._rules import ArgumentSettings, ArgumentType
@@ -34,9 +42,7 @@ class ArgumentCheck:
 
     __slots__ = ("_above", "_key", "_leaf", "_optional", "_steps", "name")
 
-    def __init__(
-        self, name: str, rule: ArgumentSettings, root: str | None, where: str
-    ) -> None:
+    def __init__(self, name: str, rule: ArgumentSettings, root: str | None, where: str) -> None:
         self.name = name
         self._steps = tuple(name.split("."))
         self._optional = rule.optional
@@ -152,16 +158,12 @@ def kind_of(rule: ArgumentSettings) -> ArgumentType:
     return "number" if any(bound is not None for bound in bounds) else "text"
 
 
-def _no_key(key: Any) -> bool:
-    return False
-
-
 def _compile(
     rule: ArgumentSettings, root: str | None, where: str
 ) -> tuple[Leaf, Callable[[Any], bool]]:
     kind = kind_of(rule)
     if kind == "number":
-        return _number(rule), _no_key
+        return _number(rule), nothing
     listed = _one_of(rule.one_of) if rule.one_of is not None else None
     match = regex(rule.match, f"{where}.match") if rule.match is not None else None
     if kind == "path":
@@ -202,7 +204,7 @@ def _compile(
             # A key that is no path or URL cannot be one that is blocked.
             return False
 
-    return leaf, blocked_key if rule.block else _no_key
+    return leaf, blocked_key if rule.block else nothing
 
 
 def _text(value: Any) -> str | None:
@@ -255,14 +257,6 @@ def _number(rule: ArgumentSettings) -> Leaf:
     return leaf
 
 
-def _always(text: str) -> bool:
-    return True
-
-
-def _never(text: str) -> bool:
-    return False
-
-
 Reader = Callable[[bool], Matcher]
 """True: the matcher of what is blocked. False: of what is allowed."""
 
@@ -270,9 +264,9 @@ Reader = Callable[[bool], Matcher]
 def _text_reader(rule: ArgumentSettings) -> Reader:
     def reader(block: bool) -> Matcher:
         if not block:
-            return globs(rule.allow) if rule.allow is not None else _always
+            return globs(rule.allow) if rule.allow is not None else everything
         if rule.block is None:
-            return _never
+            return nothing
         folded = globs([fold_text(p) for p in rule.block])
         return lambda text: folded(fold_text(text))
 
@@ -284,7 +278,7 @@ def _path_reader(rule: ArgumentSettings, root: str | None, where: str) -> Reader
         wanted = rule.block if block else rule.allow
         if block:
             if wanted is None:
-                return _never
+                return nothing
             found = _paths.patterns(wanted, root, f"{where}.block", block=True)
             blocked = globs([fold_text(p) for p in found])
             return lambda text: any(blocked(fold_text(p)) for p in _paths.readings(text, root))
@@ -351,7 +345,7 @@ def contradictions(rule: ArgumentSettings, where: str) -> None:
     if ask is not None and high is not None and ask >= high:
         raise ConfigError(f"{where}.ask_above: not below maximum, so it can never ask")
     if ask is not None and low is not None and ask < low:
-        raise ConfigError(f"{where}.ask_above: below minimum; use action = \"ask\" to ask always")
+        raise ConfigError(f'{where}.ask_above: below minimum; use action = "ask" to ask always')
     both = {fold_text(p) for p in rule.allow or ()} & {fold_text(p) for p in rule.block or ()}
     if both:
         raise ConfigError(f"{where}: {min(both)!r} is both allowed and blocked")

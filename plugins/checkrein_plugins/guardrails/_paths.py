@@ -34,18 +34,25 @@ def readings(value: str, root: str | None) -> list[str]:
         forms += _other_forms(value)
     found: list[str] = []
     for form in forms:
-        if not form.startswith("/"):
-            if form.startswith("~") and root is None:
-                continue
-            if root is None:
-                raise Unreadable("is a relative path and the rule states no root")
-            form = f"{root}/{form}"
-        for path in (normal(form), os.path.realpath(form)):
+        if form.startswith("/"):
+            whole = form
+        elif root is not None:
+            whole = f"{root}/{form}"
+        elif form.startswith("~"):
+            continue
+        else:
+            raise Unreadable("is a relative path and the rule states no root")
+        for path in (normal(whole), os.path.realpath(whole)):
             if path not in found:
                 found.append(path)
     if not found:
         raise Unreadable("names a home directory that is not known here")
     return found
+
+
+def expand(path: str) -> str:
+    """`~` and `~user` at the beginning replaced; unchanged where the user is not known."""
+    return os.path.expanduser(path)  # noqa: PTH111  # a Path would normalise the rest as well
 
 
 def normal(path: str) -> str:
@@ -57,7 +64,7 @@ def _other_forms(value: str) -> list[str]:
     forms: list[str] = []
     for form in (value, value.strip(), unicodedata.normalize("NFKC", value).strip()):
         if form.startswith("~"):
-            home = os.path.expanduser(form)
+            home = expand(form)
             if home != form:
                 forms.append(home)
         elif form[:5].lower() == "file:":
@@ -69,7 +76,7 @@ def _other_forms(value: str) -> list[str]:
 
 def absolute_root(root: str, where: str) -> str:
     """The root that relative paths are read against. Raises `ConfigError` if relative."""
-    expanded = os.path.expanduser(root)
+    expanded = expand(root)
     if not expanded.startswith("/"):
         raise ConfigError(f"{where}: root must be an absolute path or begin with ~/")
     return normal(expanded)
@@ -83,7 +90,7 @@ def patterns(globs: list[str], root: str | None, where: str, *, block: bool) -> 
     """
     found: list[str] = []
     for index, glob in enumerate(globs):
-        pattern = os.path.expanduser(glob)
+        pattern = expand(glob)
         if not pattern.startswith(("/", "*")):
             if root is None:
                 raise ConfigError(f"{where}[{index}]: a relative path needs a root")

@@ -32,9 +32,10 @@ class ArgumentSettings(Settings):
     """Globs of which none may match, compared without regard to case and width."""
     match: Text | None = None
     """A regular expression (RE2) for the whole value."""
-    one_of: Annotated[
-        list[StrictStr | StrictInt | StrictFloat | StrictBool], Field(min_length=1)
-    ] | None = None
+    one_of: (
+        Annotated[list[StrictStr | StrictInt | StrictFloat | StrictBool], Field(min_length=1)]
+        | None
+    ) = None
     """The only values that pass; 1 and True differ."""
     minimum: Number | None = None
     maximum: Number | None = None

@@ -21,7 +21,7 @@ from checkrein.errors import ConfigError
 from checkrein.hooks import Plugin
 from checkrein.verdicts import Ask, Deny, Hold, PreOne, PreVerdict
 from checkrein_plugins._config import read, refuse_unknown
-from checkrein_plugins._patterns import Matcher, fold_pattern, globs, names
+from checkrein_plugins._patterns import Matcher, fold_pattern, globs, names, nothing
 from checkrein_plugins.guardrails import _paths
 from checkrein_plugins.guardrails._arguments import ArgumentCheck, contradictions
 from checkrein_plugins.guardrails._rules import Action, RuleSettings, ScopeSettings
@@ -139,9 +139,7 @@ class _Rule:
 
     __slots__ = ("_checks", "_fixed", "_limits", "_only", "_settings", "lists", "restricts", "rule")
 
-    def __init__(
-        self, settings: RuleSettings, root: str | None, where: str, scope: str
-    ) -> None:
+    def __init__(self, settings: RuleSettings, root: str | None, where: str, scope: str) -> None:
         patterns = _patterns(settings)
         self._settings = settings
         self.rule = f"{scope}/{settings.name or ','.join(patterns)}"
@@ -153,7 +151,7 @@ class _Rule:
             or settings.calls_per_minute is not None
             or settings.max_calls is not None
         )
-        self.restricts: Matcher = names(patterns) if restricting else _nothing
+        self.restricts: Matcher = names(patterns) if restricting else nothing
         for name, argument in settings.arguments.items():
             contradictions(argument, f"{where}.arguments.{name}")
         self._checks = [
@@ -238,10 +236,6 @@ def _unlisted(action: Action, similar: bool, scope: str) -> _Rule:
 
 def _patterns(rule: RuleSettings) -> list[str]:
     return [rule.tool] if isinstance(rule.tool, str) else list(rule.tool)
-
-
-def _nothing(name: str) -> bool:
-    return False
 
 
 def _listed(value: Any) -> Any:

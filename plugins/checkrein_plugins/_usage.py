@@ -21,7 +21,7 @@ from checkrein.errors import ConfigError
 
 _PROVIDERS = ("", "openai", "anthropic", "google", "langchain")
 _USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata")
-_COUNT_KEYS = frozenset({"input_tokens", "prompt_tokens", "promptTokenCount", "prompt_token_count"})
+_COUNT_KEYS = ("input_tokens", "prompt_tokens", "promptTokenCount", "prompt_token_count")
 
 
 def usage_of(response: Any, provider: str = "") -> Usage | None:
@@ -44,7 +44,8 @@ def usage_of(response: Any, provider: str = "") -> Usage | None:
     counts = _google(raw) if _is_google(raw, provider) else _common(raw, provider)
     if counts is None:
         return None
-    return Usage(**counts, model=_model(response), provider=provider)
+    vendor = "" if provider == "langchain" else provider
+    return Usage(**counts, model=_model(response), provider=vendor)
 
 
 def check_usage(usage: Usage) -> bool:

@@ -180,7 +180,8 @@ class PriceBook:
         return found.at(self._now()) if type(found) is _Dated else found  # type: ignore[return-value]  # narrowed by type()
 
     def _look_up(self, model: str, provider: str) -> Price | _Dated | None:
-        candidates = list(_readings(model.strip().lower(), provider.strip().lower()))
+        model, provider = model.strip().lower(), provider.strip().lower()
+        candidates = _readings(model, provider)
         for vendor, name in candidates:
             for key in (f"{vendor}/{name}", name) if vendor else (name,):
                 if key in self._own:
@@ -189,7 +190,7 @@ class PriceBook:
             for matches, price in self._globs:
                 if matches(name) or (vendor and matches(f"{vendor}/{name}")):
                     return price
-        return _from_genai(candidates)
+        return _from_genai(model, provider)
 
 
 def _now() -> datetime:
@@ -198,22 +199,34 @@ def _now() -> datetime:
 
 def _readings(model: str, provider: str) -> list[tuple[str, str]]:
     """(provider or empty, name) in the order in which they are tried."""
-    found = [(provider, model)] if provider else []
-    found.append(("", model))
+    found = [(provider, model), ("", model)]
     for mark in ("/", ":"):
         head, _, rest = model.partition(mark)
         if head and rest:
-            found += [(head, rest), ("", rest)] if head != "models" else [("", rest)]
-    return found
+            found += [(vendor, rest) for vendor in (provider, head, "") ]
+    return list(dict.fromkeys(found))
 
 
-def _from_genai(candidates: list[tuple[str, str]]) -> Price | _Dated | None:
+def _from_genai(model: str, provider: str) -> Price | _Dated | None:
     from genai_prices import __version__
-    from genai_prices.data_snapshot import get_snapshot
+    from genai_prices.data_snapshot import find_provider_by_id, get_snapshot
     from genai_prices.types import ModelPrice
 
     snapshot = get_snapshot()
-    for vendor, name in candidates:
+
+    def known(vendor: str) -> bool:
+        return bool(vendor) and find_provider_by_id(snapshot.providers, vendor) is not None
+
+    # Once the vendor is known, another vendor's price for the same name would be a guess; so
+    # would be the price of what follows a prefix that is no vendor (`ft:`).
+    vendor = provider if known(provider) else ""
+    names = [model]
+    for mark in ("/", ":"):
+        head, _, rest = model.partition(mark)
+        if rest and (head == "models" or known(head)):
+            names.append(rest)
+            vendor = vendor or (head if head != "models" else "")
+    for name in names:
         try:
             _, info = snapshot.find_provider_model(name, None, vendor or None, None)
         except LookupError:

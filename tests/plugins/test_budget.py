@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from checkrein import Rein
 from checkrein.call import NANO, Call, CallKind, ToolInfo
-from checkrein.errors import ConfigError
-from checkrein.verdicts import Deny, Hold
+from checkrein.errors import BudgetExceeded, ConfigError, Denied
+from checkrein.hooks import Plugin
+from checkrein.verdicts import Answer, Deny, Hold, PreVerdict
 from checkrein_plugins.budget import (
     MAX_OUTPUT_TOKENS,
     UNKNOWN_INPUT_USD,
     UNKNOWN_OUTPUT_USD,
     Budget,
 )
+from checkrein_plugins.cost import Cost
 
 OWN = {"mine": {"input": 1, "output": 10}, "local": {"input": 0, "output": 0}}
 
@@ -209,3 +220,371 @@ def test_per_tool_and_per_model_count_only_those() -> None:
 def test_bad_settings_are_refused_with_their_place(settings: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Budget(**settings)
+
+
+# Through a Rein
+
+
+HOW = pytest.mark.parametrize("how", ["sync", "async"])
+ANSWER = {"model": "mine", "usage": {"prompt_tokens": 400_000, "completion_tokens": 0}}
+"""At $1 a million: 40 cents."""
+MESSAGES = [{"role": "user", "parts": [{"type": "text", "content": "go"}]}]
+
+
+def store_of(kind: str, tmp_path: Path) -> str:
+    return "memory:" if kind == "memory" else f"sqlite:///{tmp_path}/book.db"
+
+
+def spent(rein: Rein, account: str) -> tuple[int, int]:
+    balance = rein.store.balance(account)
+    return (0, 0) if balance is None else (balance.spent, balance.held)
+
+
+def ask_model(rein: Rein, fn: Any, how: str, **fields: Any) -> Any:
+    """One model call in a session of its own."""
+    if how == "sync":
+        with rein.session(on_error="keep", **fields):
+            return rein.model_call(fn, model="mine", messages=MESSAGES)
+
+    async def run() -> Any:
+        async with rein.session(on_error="keep", **fields):
+            return await rein.amodel_call(fn, model="mine", messages=MESSAGES)
+
+    return asyncio.run(run())
+
+
+@HOW
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_refused_call_never_reaches_the_provider(how: str, kind: str, tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def provider(request: Any = None, **more: Any) -> Any:
+        calls.append(1)
+        return ANSWER
+
+    budget = Budget(usd=1, per="agent", estimate_usd=0.45, prices=OWN)
+    rein = Rein(plugins=[budget, Cost(overlay=OWN)], store=store_of(kind, tmp_path))
+    try:
+        for _ in range(2):
+            ask_model(rein, provider, how, agent="a")
+        with pytest.raises(BudgetExceeded) as refused:
+            ask_model(rein, provider, how, agent="a")
+        assert refused.value.halt
+        assert refused.value.rule == "budget/usd"
+        assert len(calls) == 2
+        assert spent(rein, "budget/usd/agent/a") == (800_000_000, 0)
+        ask_model(rein, provider, how, agent="b")
+        assert len(calls) == 3
+    finally:
+        rein.close()
+
+
+@HOW
+def test_twenty_calls_at_once_fit_twice(how: str) -> None:
+    """Budget 1.00, hold 0.45, price 0.40: two are admitted, whatever runs beside them."""
+    calls: list[int] = []
+    budget = Budget(usd=1, estimate_usd=0.45, prices=OWN, halt=False)
+    rein = Rein(plugins=[budget, Cost(overlay=OWN)])
+    try:
+        with rein.session() as session:
+            if how == "sync":
+                together = threading.Barrier(20)
+
+                def provider(*args: Any, **more: Any) -> Any:
+                    calls.append(1)
+                    admitted.wait(10)
+                    return ANSWER
+
+                admitted = threading.Event()
+                results: list[Any] = []
+
+                def one() -> None:
+                    together.wait(10)
+                    try:
+                        results.append(
+                            rein.model_call(provider, model="mine", messages=MESSAGES)
+                        )
+                    except BudgetExceeded as error:
+                        results.append(error)
+                    if len(results) >= 18:
+                        admitted.set()
+
+                threads = [threading.Thread(target=session.bind(one)) for _ in range(20)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join(30)
+            else:
+
+                async def run() -> list[Any]:
+                    open_now = asyncio.Event()
+
+                    async def aprovider(*args: Any, **more: Any) -> Any:
+                        calls.append(1)
+                        await open_now.wait()
+                        return ANSWER
+
+                    tasks = [
+                        asyncio.create_task(
+                            rein.amodel_call(aprovider, model="mine", messages=MESSAGES)
+                        )
+                        for _ in range(20)
+                    ]
+                    while sum(task.done() for task in tasks) < 18:
+                        await asyncio.sleep(0.001)
+                    assert spent(rein, f"budget/usd/session/{session.id}") == (0, 900_000_000)
+                    open_now.set()
+                    return list(await asyncio.gather(*tasks, return_exceptions=True))
+
+                results = asyncio.run(run())
+            assert len(calls) == 2
+            assert sum(isinstance(r, BudgetExceeded) for r in results) == 18
+            assert spent(rein, f"budget/usd/session/{session.id}") == (800_000_000, 0)
+    finally:
+        rein.close()
+
+
+WORKER = """
+import sys
+from checkrein import Rein
+from checkrein.errors import BudgetExceeded
+from checkrein_plugins.budget import Budget
+from checkrein_plugins.cost import Cost
+
+OWN = {"mine": {"input": 1, "output": 10}}
+rein = Rein(
+    plugins=[Budget(usd=10, per="agent", estimate_usd=0.45, prices=OWN, halt=False),
+             Cost(overlay=OWN)],
+    store="sqlite:///" + sys.argv[1],
+)
+ran = 0
+with rein.session(agent="shared"):
+    for _ in range(20):
+        try:
+            rein.model_call(
+                lambda *a, **k: {"usage": {"prompt_tokens": 400_000, "completion_tokens": 0}},
+                model="mine",
+                messages=[{"role": "user", "parts": []}],
+            )
+            ran += 1
+        except BudgetExceeded:
+            pass
+rein.close()
+print(ran)
+"""
+
+
+def test_four_processes_share_one_cap(tmp_path: Path) -> None:
+    database = tmp_path / "book.db"
+    Rein(store=f"sqlite:///{database}").close()
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(database)], stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        for _ in range(4)
+    ]  # fmt: skip
+    ran = [int(worker.communicate(timeout=120)[0]) for worker in workers]
+    assert [worker.returncode for worker in workers] == [0] * 4
+    rein = Rein(store=f"sqlite:///{database}")
+    try:
+        booked, held = spent(rein, "budget/usd/agent/shared")
+        assert held == 0
+        assert booked == sum(ran) * 400_000_000
+        # 10.00 at 0.40, with room for a hold of 0.45 each time: 24 fit one after another, and
+        # fewer only while others hold.
+        assert booked <= 10 * NANO
+        assert 22 <= sum(ran) <= 24
+    finally:
+        rein.close()
+
+
+KILLED = """
+import os, signal, sys
+from checkrein import Rein
+from checkrein_plugins.budget import Budget
+from checkrein_plugins.cost import Cost
+
+rein = Rein(plugins=[Budget(usd=1, per="agent", estimate_usd=0.45), Cost()],
+            store="sqlite:///" + sys.argv[1])
+with rein.session(agent="shared"):
+    rein.model_call(lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL), model="mine",
+                    messages=[{"role": "user", "parts": []}])
+"""
+
+
+def test_a_killed_process_is_charged_its_hold(tmp_path: Path) -> None:
+    database = tmp_path / "book.db"
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(database)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert done.returncode == -signal.SIGKILL
+    rein = Rein(
+        plugins=[Budget(usd=1, per="agent", estimate_usd=0.45, prices=OWN), Cost(overlay=OWN)],
+        store=f"sqlite:///{database}",
+    )
+    try:
+        rein.recover()
+        booked, held = spent(rein, "budget/usd/agent/shared")
+        assert booked + held == 450_000_000
+        ask_model(rein, lambda *a, **k: ANSWER, "sync", agent="shared")
+        with pytest.raises(BudgetExceeded):
+            ask_model(rein, lambda *a, **k: ANSWER, "sync", agent="shared")
+    finally:
+        rein.close()
+
+
+@HOW
+def test_what_fails_is_charged_and_leaves_no_hold(how: str) -> None:
+    def broken(*args: Any, **more: Any) -> Any:
+        raise ConnectionError("reset by peer")
+
+    rein = Rein(plugins=[Budget(usd=10, per="agent", estimate_usd=0.45), Cost()])
+    try:
+        with pytest.raises(ConnectionError):
+            ask_model(rein, broken, how, agent="a")
+        assert spent(rein, "budget/usd/agent/a") == (450_000_000, 0)
+        with pytest.raises(asyncio.CancelledError):
+            ask_model(rein, raising(asyncio.CancelledError()), how, agent="b")
+        assert spent(rein, "budget/usd/agent/b") == (450_000_000, 0)
+    finally:
+        rein.close()
+
+
+def raising(error: BaseException) -> Any:
+    def function(*args: Any, **more: Any) -> Any:
+        raise error
+
+    return function
+
+
+@HOW
+def test_an_unknown_model_is_charged_what_it_held(how: str) -> None:
+    answer = {"model": "nobody-knows", "usage": {"prompt_tokens": 5, "completion_tokens": 5}}
+    rein = Rein(plugins=[Budget(usd=10, per="agent"), Cost()])
+    try:
+        ask_model(rein, lambda *a, **k: answer, how, agent="a")
+        booked, held = spent(rein, "budget/usd/agent/a")
+        assert held == 0
+        assert booked >= MAX_OUTPUT_TOKENS * UNKNOWN_OUTPUT_USD * NANO / 10**6
+    finally:
+        rein.close()
+
+
+@HOW
+def test_tokens_settle_at_what_was_used(how: str) -> None:
+    rein = Rein(plugins=[Budget(tokens=500_000, per="agent"), Cost()])
+    try:
+        ask_model(rein, lambda *a, **k: ANSWER, how, agent="a")
+        assert spent(rein, "budget/tokens/agent/a") == (400_000, 0)
+    finally:
+        rein.close()
+
+
+@HOW
+def test_a_denied_call_and_an_answered_one_take_nothing(how: str) -> None:
+    class Other(Plugin):
+        verdict: Any = Deny("no")
+
+        def pre_call(self, call: Call) -> PreVerdict:
+            return self.verdict  # type: ignore[no-any-return]
+
+    other = Other()
+    for order in ((0, 1), (1, 0)):
+        plugins = [Budget(calls=1, per="agent"), other]
+        rein = Rein(plugins=[plugins[i] for i in order])
+        try:
+            other.verdict = Deny("no")
+            with pytest.raises(Denied):
+                ask_model(rein, lambda *a, **k: ANSWER, how, agent="a")
+            other.verdict = Answer("cached")
+            assert ask_model(rein, lambda *a, **k: ANSWER, how, agent="a") == "cached"
+            assert spent(rein, "budget/calls/agent/a") == (0, 0)
+        finally:
+            rein.close()
+
+
+@HOW
+@pytest.mark.parametrize("limit", [0, 2])
+def test_four_parallel_calls_under_a_limit_of_two(how: str, limit: int) -> None:
+    done: list[int] = []
+    rein = Rein(plugins=[Budget(calls=limit)])
+    try:
+        with rein.session(on_error="keep") as session:
+            if how == "sync":
+
+                def tool(n: int) -> int:
+                    done.append(n)
+                    return n
+
+                with ThreadPoolExecutor(4) as pool:
+                    futures = [pool.submit(session.bind(rein.call), tool, n) for n in range(4)]
+                    errors = [future.exception() for future in futures]
+            else:
+
+                async def atool(n: int) -> int:
+                    done.append(n)
+                    await asyncio.sleep(0)
+                    return n
+
+                async def run() -> list[Any]:
+                    return await asyncio.gather(
+                        *(rein.acall(atool, n) for n in range(4)), return_exceptions=True
+                    )
+
+                errors = [r if isinstance(r, BaseException) else None for r in asyncio.run(run())]
+            refused = [e for e in errors if isinstance(e, BudgetExceeded)]
+            assert len(done) == limit
+            assert len(refused) == 4 - limit
+            assert not any(e.halt for e in refused)
+            assert spent(rein, f"budget/calls/session/{session.id}") == (limit, 0)
+    finally:
+        rein.close()
+
+
+def test_two_budgets_over_one_account_are_refused_at_the_start() -> None:
+    for first, second in (({"usd": 1}, {"usd": 5}), ({"usd": 1}, {"usd": 5, "calls": 1})):
+        with pytest.raises(ConfigError, match="give one of them another name"):
+            Rein(plugins=[Budget(**first), Budget(**second)])
+    Rein(plugins=[Budget(usd=1), Budget(usd=5, name="other")]).close()
+    Rein(plugins=[Budget(usd=1), Budget(usd=5, per="user"), Budget(usd=2, window=60)]).close()
+
+
+def test_all_of_several_budgets_must_have_room() -> None:
+    rein = Rein(plugins=[Budget(calls=2, per="user"), Budget(calls=3, per="tenant")])
+    try:
+        ran = []
+        for user in ("u1", "u1", "u1", "u2", "u2", "u2"):
+            with rein.session(user=user, tenant="t", on_error="keep"):
+                try:
+                    rein.call(lambda: ran.append(user))  # noqa: B023  # runs at once
+                except BudgetExceeded:
+                    pass
+        assert ran == ["u1", "u1", "u2"]
+        assert spent(rein, "budget/calls/tenant/t") == (3, 0)
+        assert spent(rein, "budget/calls/user/u2") == (1, 0)
+    finally:
+        rein.close()
+
+
+def test_a_window_slides() -> None:
+    now = [10**12]
+    rein = Rein(plugins=[Budget(calls=2, per="agent", window=60)], clock=lambda: now[0])
+    try:
+
+        def go() -> bool:
+            with rein.session(agent="a", on_error="keep"):
+                try:
+                    rein.call(lambda: None)
+                except BudgetExceeded:
+                    return False
+                return True
+
+        assert [go(), go(), go()] == [True, True, False]
+        now[0] += 59_000_000
+        assert not go()
+        now[0] += 2_000_000
+        assert [go(), go(), go()] == [True, True, False]
+    finally:
+        rein.close()

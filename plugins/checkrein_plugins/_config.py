@@ -42,6 +42,9 @@ def _countable(value: int) -> int:
 MOST = 2**53
 """Largest count, token or dollar limit: beyond it a float cannot hold every integer."""
 
+MOST_STORED = 2**63 - 1
+"""Largest amount that an account can hold."""
+
 MOST_USD = 9_000_000_000
 """Largest amount of money in dollars: its nano-dollars still fit in a signed 64-bit column."""
 
@@ -106,16 +109,16 @@ def _describe(error: ValidationError, model: type[Settings], where: str) -> str:
 def _place(loc: tuple[int | str, ...]) -> str:
     """`rules[0].arguments.amount`: without the branch names that pydantic adds for unions."""
     place = ""
-    for part in loc:
+    for index, part in enumerate(loc):
         if isinstance(part, int):
             place += f"[{part}]"
-        elif not _is_branch(part):
+        elif not _is_branch(part, last=index == len(loc) - 1):
             place += f".{part}" if place else part
     return place
 
 
-def _is_branch(part: str) -> bool:
-    return part in {"int", "float", "str", "bool", "none"} or "[" in part
+def _is_branch(part: str, *, last: bool) -> bool:
+    return "[" in part or (last and part in {"int", "float", "str", "bool", "none"})
 
 
 def _keys_at(model: type[Settings], loc: tuple[int | str, ...]) -> list[str]:

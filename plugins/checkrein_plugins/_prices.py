@@ -131,10 +131,6 @@ class OwnPrice(Settings):
     """Dollars for the call itself."""
 
 
-class _Overlay(Settings):
-    prices: dict[str, OwnPrice]
-
-
 class PriceBook:
     """Finds prices: the user's own first, then those of genai-prices.
 
@@ -152,14 +148,20 @@ class PriceBook:
         where: str = "prices",
         now: Callable[[], datetime] | None = None,
     ) -> None:
-        stated = read(_Overlay, {"prices": dict(overlay or {})}, where).prices
         self._now = now or _now
         self._own: dict[str, Price] = {}
         self._globs: list[tuple[Callable[[str], bool], Price]] = []
-        for name, own in stated.items():
-            key = name.strip().lower()
-            if not key or key in self._own:
-                raise ConfigError(f"{where}.prices: {name!r} is empty or stands there twice")
+        seen: set[str] = set()
+        for name, stated in (overlay or {}).items():
+            key = name.strip().lower() if isinstance(name, str) else ""
+            if not key or key in seen:
+                raise ConfigError(f"{where}: {name!r} is no model's name, or stands there twice")
+            if not isinstance(stated, Mapping):
+                raise ConfigError(
+                    f"{where}.{name}: must be a table with {', '.join(OwnPrice.model_fields)}"
+                )
+            seen.add(key)
+            own = read(OwnPrice, stated, f"{where}.{name}")
             price = Price(name, "overlay", [(_BASE, _own_rates(own))])
             if is_glob(key):
                 self._globs.append((globs([key]), price))
@@ -203,7 +205,7 @@ def _readings(model: str, provider: str) -> list[tuple[str, str]]:
     for mark in ("/", ":"):
         head, _, rest = model.partition(mark)
         if head and rest:
-            found += [(vendor, rest) for vendor in (provider, head, "") ]
+            found += [(vendor, rest) for vendor in (provider, head, "")]
     return list(dict.fromkeys(found))
 
 

@@ -48,10 +48,14 @@ def usage_of(response: Any, provider: str = "") -> Usage | None:
     return Usage(**counts, model=_model(response), provider=vendor)
 
 
+MOST_TOKENS = 10**12
+"""More than this in one call is a mistake of the report, not a use."""
+
+
 def check_usage(usage: Usage) -> bool:
-    """Whether every count of `usage` is a whole number of at least 0."""
+    """Whether every count of `usage` is a whole number from 0 to `MOST_TOKENS`."""
     return all(
-        type(count) is int and count >= 0
+        type(count) is int and 0 <= count <= MOST_TOKENS
         for count in (
             usage.input_tokens,
             usage.output_tokens,

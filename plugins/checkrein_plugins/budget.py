@@ -17,7 +17,15 @@ from checkrein.errors import ConfigError
 from checkrein.hooks import Plugin
 from checkrein.verdicts import Deny, Hold, PreOne, PreVerdict
 from checkrein_plugins import _money
-from checkrein_plugins._config import Count, Dollars, Seconds, Settings, read, refuse_unknown
+from checkrein_plugins._config import (
+    MOST_STORED,
+    Count,
+    Dollars,
+    Seconds,
+    Settings,
+    read,
+    refuse_unknown,
+)
 from checkrein_plugins._estimate import input_tokens, output_tokens
 from checkrein_plugins._money import ToolPrices
 from checkrein_plugins._prices import PriceBook, book_of
@@ -202,7 +210,7 @@ class Budget(Plugin):
     ) -> Hold:
         return Hold(
             self._prefix[unit] + key,
-            amount,
+            min(amount, MOST_STORED),
             unit,
             limit,
             self._window,

@@ -19,7 +19,7 @@ from pydantic import Field
 from checkrein.call import Call, Outcome, Usage
 from checkrein.hooks import Plugin
 from checkrein.verdicts import Deny, Measured, PreVerdict
-from checkrein_plugins._config import Settings, read, refuse_unknown
+from checkrein_plugins._config import MOST_STORED, Settings, read, refuse_unknown
 from checkrein_plugins._money import ToolPrices
 from checkrein_plugins._prices import Price, PriceBook, book_of
 from checkrein_plugins._usage import check_usage, usage_of
@@ -94,8 +94,8 @@ class Cost(Plugin):
             return _UNPRICED
         price, sure = self._price(call, usage)
         cost, fits = (None, True) if price is None else price.cost(usage)
-        if cost is None:
-            self._warn(call.name, "no price is known for it")
+        if cost is None or cost > MOST_STORED:
+            self._warn(call.name, "no usable price is known for it")
             return Measured(usage=found, state="unpriced")
         if not fits:
             self._warn(call.name, "its usage reports more cached tokens than there were")

@@ -53,7 +53,9 @@ def test_exactly_yes_approves() -> None:
         assert shown in printed
 
 
-@pytest.mark.parametrize("typed", ["y", "Yes", "YES", " yes", "yes ", "", "yes!", "да", "1", "nope"])
+@pytest.mark.parametrize(
+    "typed", ["y", "Yes", "YES", " yes", "yes ", "", "yes!", "да", "1", "nope"]
+)
 def test_anything_else_asks_again(typed: str) -> None:
     decision, printed = ask(f"{typed}\nno\n")
     assert isinstance(decision, Rejected)
@@ -138,8 +140,8 @@ def test_prompts_take_turns_and_each_answer_is_for_its_own(pipe: tuple[Any, int]
     console = Console(input=stream, output=printed)
     found: dict[str, Any] = {}
 
-    def run(id: str) -> None:
-        found[id] = console.on_approval(CALL, request(id=id))
+    def run(name: str) -> None:
+        found[name] = console.on_approval(CALL, request(id=name))
 
     threads = [threading.Thread(target=run, args=(f"ap-{n}",)) for n in range(3)]
     for thread in threads:
@@ -151,7 +153,7 @@ def test_prompts_take_turns_and_each_answer_is_for_its_own(pipe: tuple[Any, int]
     for thread in threads:
         thread.join(10)
     order = [line.split()[1][:-1] for line in printed.getvalue().splitlines() if "Approval" in line]
-    assert [type(found[id]) for id in order] == [Approved, Rejected, Approved]
+    assert [type(found[name]) for name in order] == [Approved, Rejected, Approved]
 
 
 def test_what_was_typed_before_the_question_answers_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -61,9 +62,7 @@ def test_a_model_call_holds_its_input_and_the_most_it_may_answer() -> None:
     assert 1_000_000 + 1_000_000 <= small <= 1_020_000 + 1_000_000
     unstated = amount(budget, call(arguments=says("x" * 4000)))
     assert unstated - small == (MAX_OUTPUT_TOKENS - 100) * 10_000
-    labelled = amount(
-        budget, call(arguments=says("x" * 4000), labels={"max_output_tokens": "100"})
-    )
+    labelled = amount(budget, call(arguments=says("x" * 4000), labels={"max_output_tokens": "100"}))
     assert labelled == small
     assumed = Budget(usd=5, prices=OWN, max_output_tokens=100)
     assert amount(assumed, call(arguments=says("x" * 4000))) == small
@@ -253,6 +252,19 @@ def ask_model(rein: Rein, fn: Any, how: str, **fields: Any) -> Any:
     return asyncio.run(run())
 
 
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_an_absurd_request_is_refused_and_is_no_error(kind: str, tmp_path: Path) -> None:
+    rein = Rein(plugins=[Budget(usd=1, prices=OWN)], store=store_of(kind, tmp_path))
+    try:
+        labels = {"max_tokens": "9" * 40}
+        with rein.session(on_error="keep"), rein.options(labels=labels):
+            for _ in range(2):
+                with pytest.raises(BudgetExceeded):
+                    rein.model_call(lambda **k: ANSWER, model="mine", messages=MESSAGES)
+    finally:
+        rein.close()
+
+
 @HOW
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 def test_a_refused_call_never_reaches_the_provider(how: str, kind: str, tmp_path: Path) -> None:
@@ -301,9 +313,7 @@ def test_twenty_calls_at_once_fit_twice(how: str) -> None:
                 def one() -> None:
                     together.wait(10)
                     try:
-                        results.append(
-                            rein.model_call(provider, model="mine", messages=MESSAGES)
-                        )
+                        results.append(rein.model_call(provider, model="mine", messages=MESSAGES))
                     except BudgetExceeded as error:
                         results.append(error)
                     if len(results) >= 18:
@@ -330,7 +340,7 @@ def test_twenty_calls_at_once_fit_twice(how: str) -> None:
                         )
                         for _ in range(20)
                     ]
-                    while sum(task.done() for task in tasks) < 18:
+                    while sum(task.done() for task in tasks) < 18:  # noqa: ASYNC110  # as they end
                         await asyncio.sleep(0.001)
                     assert spent(rein, f"budget/usd/session/{session.id}") == (0, 900_000_000)
                     open_now.set()
@@ -554,13 +564,15 @@ def test_two_budgets_over_one_account_are_refused_at_the_start() -> None:
 def test_all_of_several_budgets_must_have_room() -> None:
     rein = Rein(plugins=[Budget(calls=2, per="user"), Budget(calls=3, per="tenant")])
     try:
-        ran = []
+        ran: list[str] = []
+
+        def note(user: str) -> None:
+            ran.append(user)
+
         for user in ("u1", "u1", "u1", "u2", "u2", "u2"):
             with rein.session(user=user, tenant="t", on_error="keep"):
-                try:
-                    rein.call(lambda: ran.append(user))  # noqa: B023  # runs at once
-                except BudgetExceeded:
-                    pass
+                with contextlib.suppress(BudgetExceeded):
+                    rein.call(note, user)
         assert ran == ["u1", "u1", "u2"]
         assert spent(rein, "budget/calls/tenant/t") == (3, 0)
         assert spent(rein, "budget/calls/user/u2") == (1, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Decimal
@@ -14,9 +15,11 @@ from genai_prices.data_snapshot import get_snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkrein import Rein
 from checkrein.call import Call, CallKind, Outcome, ToolInfo, Usage
 from checkrein.errors import ConfigError
-from checkrein.verdicts import Deny, Measured
+from checkrein.hooks import Plugin
+from checkrein.verdicts import Deny, Measured, PostVerdict
 from checkrein_plugins.cost import Cost, PriceBook, usage_of
 
 OWN = {"mine": {"input": 3, "output": 15, "cache_read": 0.3, "cache_write": 3.75}}
@@ -115,11 +118,11 @@ def test_what_costs_something_is_never_rounded_to_nothing() -> None:
     assert measured(cost, Usage(input_tokens=1)).cost == 1
 
 
-@pytest.mark.parametrize("bad", [-1, 1.5, float("nan"), True, "5", None])
+@pytest.mark.parametrize("bad", [-1, 1.5, float("nan"), True, "5", None, 10**30])
 def test_usage_that_is_no_count_is_unpriced(bad: Any) -> None:
     broken = Usage(input_tokens=bad, output_tokens=5)
     assert measured(Cost(overlay=OWN), broken) == Measured(state="unpriced")
-    if bad is not None:
+    if bad is not None and bad != 10**30:
         response = {"usage": {"prompt_tokens": bad, "completion_tokens": 5}}
         with pytest.raises(ValueError, match="prompt_tokens"):
             usage_of(response)
@@ -150,6 +153,17 @@ def test_the_model_that_answered_is_priced() -> None:
                                   "gpt-4o-2024-08-06", " gpt-4o "])  # fmt: skip
 def test_spellings_of_a_known_model(name: str) -> None:
     assert measured(Cost(), Usage(output_tokens=1000), name).cost == 10_000_000
+
+
+@pytest.mark.parametrize("name", ["ft:gpt-4o:acme", "gpt-4o-acme", "my-proxy/gpt-4o", "", "/", ":"])
+def test_a_price_is_not_guessed_from_a_part_of_the_name(name: str) -> None:
+    assert measured(Cost(), Usage(output_tokens=1000), name).state == "unpriced"
+
+
+def test_the_provider_decides_between_equal_names() -> None:
+    book = PriceBook({"acme/m": {"input": 1, "output": 1}, "m": {"input": 2, "output": 2}})
+    prices = [book.find("m", "acme"), book.find("acme/m"), book.find("m", "x"), book.find("m")]
+    assert [p and p.bound(10**6, 0) for p in prices] == [10**9, 10**9, 2 * 10**9, 2 * 10**9]
 
 
 def test_own_prices_go_before_the_book() -> None:
@@ -369,7 +383,8 @@ def test_unpriced_models_can_be_refused() -> None:
         ({"overlai": {}}, "cost: unknown key 'overlai'; allowed: overlay, tool_prices, unpriced"),
         ({"unpriced": "free"}, "cost.unpriced: "),
         ({"overlay": ["x"]}, "cost.overlay: must be a table"),
-        ({"overlay": {"m": {"input": 1}}}, "m.output: Field required"),
+        ({"overlay": {"m": {"input": 1}}}, r"cost\.overlay\.m\.output: Field required"),
+        ({"overlay": {"m": 5}}, r"cost\.overlay\.m: must be a table with input, output"),
         ({"overlay": {"m": {"input": -1, "output": 1}}}, "m.input: must not be negative"),
         ({"overlay": {"m": {"input": float("nan"), "output": 1}}}, "m.input: must be a finite"),
         ({"overlay": {"m": {"input": True, "output": 1}}}, "m.input"),
@@ -384,3 +399,52 @@ def test_unpriced_models_can_be_refused() -> None:
 def test_bad_settings_are_refused_with_their_place(settings: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Cost(**settings)
+
+
+# Through a Rein
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_a_session_adds_up_what_its_calls_cost(how: str) -> None:
+    answers = {
+        "mine": {"model": "mine", "usage": {"prompt_tokens": 1000, "completion_tokens": 100}},
+        "who": {"model": "who", "usage": {"prompt_tokens": 1000, "completion_tokens": 100}},
+    }
+    seen: list[tuple[str, Any, Any]] = []
+
+    class Watch(Plugin):
+        def post_call(self, call: Call, outcome: Outcome) -> PostVerdict:
+            seen.append((call.name, outcome.cost, outcome.cost_state))
+            return None
+
+    def search(query: str) -> str:
+        return query
+
+    rein = Rein(plugins=[Cost(overlay=OWN, tool_prices={"search": 0.03}), Watch()])
+    messages = [{"role": "user", "parts": [{"type": "text", "content": "go"}]}]
+    try:
+        if how == "sync":
+            with rein.session():
+                rein.call(search, "x")
+                for name, answer in answers.items():
+                    rein.model_call(lambda *a, v=answer, **k: v, model=name, messages=messages)
+        else:
+
+            async def run() -> None:
+                async with rein.session():
+                    await rein.acall(search, "x")
+                    for name, answer in answers.items():
+
+                        async def model(*a: Any, v: Any = answer, **k: Any) -> Any:
+                            return v
+
+                        await rein.amodel_call(model, model=name, messages=messages)
+
+            asyncio.run(run())
+    finally:
+        rein.close()
+    assert seen == [
+        ("search", 30_000_000, "reported"),
+        ("mine", 4_500_000, "reported"),
+        ("who", None, "unpriced"),
+    ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import enum
 import os
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkrein import Rein
+from checkrein.approval import ApprovalRequest
 from checkrein.call import Call, CallKind, ToolInfo
-from checkrein.errors import ConfigError
-from checkrein.verdicts import Ask, Deny, Hold
+from checkrein.errors import ApprovalRejected, BudgetExceeded, ConfigError, Denied
+from checkrein.verdicts import Approved, Ask, Deny, Hold
+from checkrein_plugins.approvers import CallableApprover
 from checkrein_plugins.guardrails import Scope
 
 
@@ -141,6 +146,20 @@ def test_a_number_cannot_lie_about_itself() -> None:
 
     assert argument({"maximum": 100}, Small(5000)) == "deny"
     assert argument({"maximum": 100}, Small(50)) == "pass"
+
+
+def test_ask_above_looks_everywhere_and_needs_nothing() -> None:
+    class Small(int):
+        def __gt__(self, other: object) -> bool:
+            return False
+
+    rule = {"ask_above": 100, "optional": True}
+    for value in ({"a": {"b": 500}}, [[1], [500]], Small(500), {500: 500}):
+        assert argument(rule, value) == "ask"
+    for value in ({"a": {"b": 5}}, None, [], [None], {500: 5}):
+        assert argument(rule, value) == "pass"
+    for name in ("a", "a.b"):
+        assert verdict(Scope(rules=[{"tool": "t", "arguments": {name: rule}}]), "t") == "pass"
 
 
 def test_ask_says_what_without_the_value() -> None:
@@ -345,9 +364,7 @@ def test_home(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_spelling_of_a_path_leaves_the_allowed_directory(parts: list[str]) -> None:
     value = "/data/" + "/".join(parts)
     inside = os.path.normpath(value).startswith("/data/")
-    assert argument({"type": "path", "allow": ["/data/*"]}, value) == (
-        "pass" if inside else "deny"
-    )
+    assert argument({"type": "path", "allow": ["/data/*"]}, value) == ("pass" if inside else "deny")
 
 
 # URLs
@@ -367,7 +384,14 @@ def test_a_blocked_host_is_blocked_however_it_is_written(value: Any) -> None:
 
 
 def test_numeric_hosts_are_one_address() -> None:
-    for host in ("127.0.0.1", "2130706433", "0x7f.1", "127.1", "[::ffff:127.0.0.1]", "017700000001"):
+    for host in (
+        "127.0.0.1",
+        "2130706433",
+        "0x7f.1",
+        "127.1",
+        "[::ffff:127.0.0.1]",
+        "017700000001",
+    ):
         rule = {"type": "url", "block": ["127.0.0.1"]}
         assert argument(rule, f"http://{host}/") == "deny", host
     assert argument({"type": "url", "block": ["127.0.0.1"]}, "http://127.0.0.2/") == "pass"
@@ -385,6 +409,7 @@ def test_allowed_hosts_and_urls() -> None:
         "https://evil.com/.example.com", "https://evil.com#.example.com",
     ):  # fmt: skip
         assert argument(rule, bad) == "deny", bad
+    assert argument({"type": "url", "allow": ["*.münchen.de"]}, "http://a.MÜNCHEN.de") == "pass"
     whole = {"type": "url", "allow": ["https://api.test/v1/*"]}
     assert argument(whole, "https://api.test/v1/users") == "pass"
     assert argument(whole, "https://api.test:443/v1/users?a=b") == "pass"
@@ -482,3 +507,165 @@ def test_errors_do_not_repeat_values() -> None:
     found = scope.pre_call(call("t", {"a": "hunter2"}))
     assert isinstance(found, Deny)
     assert "hunter" not in found.reason
+
+
+# Through a Rein
+
+HOW = pytest.mark.parametrize("how", ["sync", "async"])
+
+
+def run(rein: Rein, how: str, *calls: tuple[Any, dict[str, Any]]) -> list[Any]:
+    """Results, or the errors instead, of calls in one session."""
+    results: list[Any] = []
+    if how == "sync":
+        with rein.session(on_error="keep"):
+            for fn, arguments in calls:
+                try:
+                    results.append(rein.call(fn, **arguments))
+                except Denied as error:
+                    results.append(error)
+        return results
+
+    async def go() -> None:
+        async with rein.session(on_error="keep"):
+            for fn, arguments in calls:
+                try:
+                    results.append(await rein.acall(fn, **arguments))
+                except Denied as error:
+                    results.append(error)
+
+    asyncio.run(go())
+    return results
+
+
+def refund(amount: float, note: str = "") -> str:
+    return f"refunded {amount}"
+
+
+def read(path: str | list[str]) -> str:
+    return f"read {path}"
+
+
+@HOW
+def test_a_refund_desk(how: str) -> None:
+    asked: list[str] = []
+
+    def approver(a_call: Call, request: ApprovalRequest) -> bool:
+        asked.append(request.reason)
+        return a_call.arguments["amount"] < 500
+
+    scope = Scope(
+        rules=[
+            {"tool": "refund", "arguments": {"amount": {"ask_above": 100, "maximum": 1000}}},
+            {"tool": "read", "arguments": {"path": {"type": "path", "allow": ["/data/*"]}}},
+        ]
+    )
+    rein = Rein(plugins=[scope, CallableApprover(approver)])
+    try:
+        results = run(
+            rein, how,
+            (refund, {"amount": 50}), (refund, {"amount": 200}), (refund, {"amount": 700}),
+            (refund, {"amount": 5000}), (refund, {"amount": "50"}),
+            (read, {"path": "/data/x"}), (read, {"path": ["/data/x", "/data/../etc/passwd"]}),
+        )  # fmt: skip
+        assert results[:2] == ["refunded 50", "refunded 200"]
+        assert isinstance(results[2], ApprovalRejected)
+        assert [type(r) for r in results[3:5]] == [Denied, Denied]
+        assert results[5] == "read /data/x"
+        assert isinstance(results[6], Denied)
+        assert results[6].rule == "scope/read"
+        assert asked == ["argument 'amount' is above 100"] * 2
+    finally:
+        rein.close()
+
+
+@HOW
+def test_an_edit_by_the_approver_is_held_against_the_rules(how: str) -> None:
+    def approver(a_call: Call, request: ApprovalRequest) -> Approved:
+        return Approved("ann", {**a_call.arguments, "amount": 5000})
+
+    rule = {"tool": "refund", "arguments": {"amount": {"ask_above": 100, "maximum": 1000}}}
+    rein = Rein(plugins=[Scope(rules=[rule]), CallableApprover(approver)])
+    try:
+        (result,) = run(rein, how, (refund, {"amount": 200}))
+        assert isinstance(result, Denied)
+    finally:
+        rein.close()
+
+
+@HOW
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_counts_are_per_session_and_only_of_what_ran(how: str, kind: str, tmp_path: Path) -> None:
+    now = [10**12]
+    rule = {
+        "tool": "refund", "calls_per_minute": 2, "max_calls": 3,
+        "arguments": {"amount": {"maximum": 10}},
+    }  # fmt: skip
+    store = "memory:" if kind == "memory" else f"sqlite:///{tmp_path}/s.db"
+    rein = Rein(plugins=[Scope(rules=[rule])], store=store, clock=lambda: now[0])
+    try:
+        fine: tuple[Any, dict[str, Any]] = (refund, {"amount": 1})
+        results = run(rein, how, (refund, {"amount": 99}), fine, fine, fine)
+        assert [isinstance(r, Denied) for r in results] == [True, False, False, True]
+        assert isinstance(results[3], BudgetExceeded)
+        assert not results[3].halt
+
+        def wait() -> None:
+            now[0] += 61_000_000
+
+        results = run(rein, how, fine, fine, (wait, {}), fine, fine)
+        assert [isinstance(r, Denied) for r in results] == [False, False, False, False, True]
+    finally:
+        rein.close()
+
+
+def test_threads_never_pass_a_limit_by_one() -> None:
+    ran: list[int] = []
+
+    def mail() -> None:
+        ran.append(1)
+
+    rein = Rein(plugins=[Scope(rules=[{"tool": "mail", "max_calls": 5}])])
+    try:
+        with rein.session(on_error="keep") as session, ThreadPoolExecutor(8) as pool:
+            futures = [pool.submit(session.bind(rein.call), mail) for _ in range(40)]
+            refused = [f for f in futures if isinstance(f.exception(), BudgetExceeded)]
+        assert len(ran) == 5
+        assert len(refused) == 35
+    finally:
+        rein.close()
+
+
+def test_an_undo_is_not_held_against_the_rules() -> None:
+    undone: list[float] = []
+    rules = [{"tool": "pay", "max_calls": 1}, {"tool": "unpay", "action": "deny"}]
+
+    def unpay(amount: float) -> None:
+        undone.append(amount)
+
+    rein = Rein(
+        plugins=[Scope(rules=rules)]
+    )
+    try:
+        rein.declare("unpay", fn=unpay)
+
+        @rein.tool(name="pay", undo="unpay")
+        def pay(amount: float) -> str:
+            return "paid"
+
+        def fails_late() -> None:
+            with rein.session():
+                pay(5)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fails_late()
+        assert undone == [5]
+    finally:
+        rein.close()
+
+
+def test_two_scopes_need_two_names() -> None:
+    with pytest.raises(ConfigError, match="two Scopes are named 'scope'"):
+        Rein(plugins=[Scope(), Scope()])
+    Rein(plugins=[Scope(), Scope(name="team")]).close()

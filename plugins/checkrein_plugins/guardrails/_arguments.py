@@ -62,11 +62,9 @@ class ArgumentCheck:
         if above is None:
             return False
         if self.name in arguments:
-            return self._above_in(arguments[self.name])
-        return any(self._above_in(v) for v in _reach(arguments, self._steps, 0))
-
-    def _above_in(self, value: Any) -> bool:
-        return any(leaf > self._above for _, leaf in _leaves(value, 0) if leaf is not None)
+            return _any_above(arguments[self.name], above)
+        found = _reach(arguments, self._steps, 0)
+        return any(_any_above(value, above) for value in found if value is not _MISSING)
 
     def _nested(self, value: Any, step: int) -> str | None:
         found = False
@@ -99,6 +97,14 @@ class ArgumentCheck:
         except Unreadable as error:
             return str(error)
         return None if found or self._optional else "is empty"
+
+
+def _any_above(value: Any, above: float) -> bool:
+    for is_key, leaf in _leaves(value, 0):
+        plain = None if is_key else number(leaf)
+        if plain is not None and plain > above:
+            return True
+    return False
 
 
 def _reach(value: Any, steps: tuple[str, ...], step: int) -> Iterator[Any]:

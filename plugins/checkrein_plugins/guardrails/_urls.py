@@ -91,5 +91,14 @@ def _host(host: str) -> str:
 
 def host_patterns(patterns: list[str]) -> tuple[list[str], list[str]]:
     """Split patterns into those for a host (`*.example.com`, `host:8443`) and whole URLs."""
-    hosts = [p.lower().rstrip(".") for p in patterns if "://" not in p]
+    hosts = [_ascii(p.lower().rstrip(".")) for p in patterns if "://" not in p]
     return hosts, [p for p in patterns if "://" in p]
+
+
+def _ascii(pattern: str) -> str:
+    """The pattern with each non-ASCII label as it stands in a parsed host."""
+    labels = [
+        label if label.isascii() or "*" in label else label.encode("idna").decode()
+        for label in unicodedata.normalize("NFKC", pattern).split(".")
+    ]
+    return ".".join(labels)

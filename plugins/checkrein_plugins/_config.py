@@ -42,11 +42,11 @@ def _countable(value: int) -> int:
 MOST = 2**53
 """Largest count, token or dollar limit: beyond it a float cannot hold every integer."""
 
-MOST_STORED = 2**63 - 1
-"""Largest amount that an account can hold."""
+MOST_STORED = 2**61
+"""Largest amount that a store takes for one hold: sums of several still fit in 64 bits."""
 
-MOST_USD = 9_000_000_000
-"""Largest amount of money in dollars: its nano-dollars still fit in a signed 64-bit column."""
+MOST_USD = 2_000_000_000
+"""Largest amount of money in dollars: below `MOST_STORED` nano-dollars."""
 
 
 def _payable(value: float) -> float:

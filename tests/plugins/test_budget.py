@@ -570,9 +570,11 @@ def test_all_of_several_budgets_must_have_room() -> None:
             ran.append(user)
 
         for user in ("u1", "u1", "u1", "u2", "u2", "u2"):
-            with rein.session(user=user, tenant="t", on_error="keep"):
-                with contextlib.suppress(BudgetExceeded):
-                    rein.call(note, user)
+            with (
+                contextlib.suppress(BudgetExceeded),
+                rein.session(user=user, tenant="t", on_error="keep"),
+            ):
+                rein.call(note, user)
         assert ran == ["u1", "u1", "u2"]
         assert spent(rein, "budget/calls/tenant/t") == (3, 0)
         assert spent(rein, "budget/calls/user/u2") == (1, 0)

@@ -643,9 +643,7 @@ def test_an_undo_is_not_held_against_the_rules() -> None:
     def unpay(amount: float) -> None:
         undone.append(amount)
 
-    rein = Rein(
-        plugins=[Scope(rules=rules)]
-    )
+    rein = Rein(plugins=[Scope(rules=rules)])
     try:
         rein.declare("unpay", fn=unpay)
 

@@ -52,7 +52,7 @@ def _ipv4(data: bytes, start: int, end: int) -> Hit | None:
         if b"." not in data[end + 1 : end + 5]:
             return None
     first = int(octets[0])
-    if first in (0, 127) or first == 255 or set(octets) == {b"1"} and False:
+    if first in (0, 127, 255):
         return None
     context = before(data, start, 24)
     if _VERSION.search(context) and not context.endswith(b"//"):
@@ -156,7 +156,7 @@ DETECTORS = (
     ),
     Detector(
         "ipv6", "ip_address",
-        rb"[0-9A-Fa-f]{0,4}:(?:[0-9A-Fa-f]{0,4}:)+[0-9A-Fa-f.]*",
+        rb"(?:[0-9A-Fa-f]{1,4}:){3,8}[0-9A-Fa-f:.]*|[0-9A-Fa-f:]*::[0-9A-Fa-f:.]*",
         (rb"[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]", rb"[0-9A-Fa-f]::[0-9A-Fa-f]|[^:0-9A-Za-z]::[0-9a-fA-F]{2}"),
         _ipv6,
         retry=False,
@@ -164,7 +164,7 @@ DETECTORS = (
     Detector(
         "mac", "mac",
         rb"\b(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}\b|\b[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\b",
-        (rb"[0-9A-Fa-f]{2}[:-][0-9A-Fa-f]{2}[:-][0-9A-Fa-f]{2}[:-][0-9A-Fa-f]{2}[:-]", rb"\b[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\b"),
+        (rb"[0-9A-Fa-f][:-][0-9A-Fa-f]{2}[:-][0-9A-Fa-f]{2}[:-]", rb"\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\b"),
         _mac,
     ),
     Detector(
@@ -177,7 +177,7 @@ DETECTORS = (
     Detector(
         "wallet", "crypto",
         rb"\b(?:0x[0-9a-fA-F]{40}|[13LMDTAX9mn2][1-9A-HJ-NP-Za-km-z]{25,34}|(?i:bc1|tb1|ltc1|addr1)[02-9ac-hj-np-zAC-HJ-NP-Z]{20,110}|[48][1-9A-HJ-NP-Za-km-z]{94})\b",
-        (rb"0x[0-9a-fA-F]{40}", rb"\b[13LMDTAX9mn2][1-9A-HJ-NP-Za-km-z]{25}", rb"(?i)\b(?:bc1|tb1|ltc1|addr1)", rb"\b[48][1-9A-HJ-NP-Za-km-z]{40}"),
+        (rb"0x[0-9a-fA-F]{8}", rb"\b[13LMDTAX9mn248][1-9A-HJ-NP-Za-km-z]{9}", rb"(?i)\b(?:bc1|tb1|ltc1|addr1)"),
         _wallet,
     ),
 )  # fmt: skip

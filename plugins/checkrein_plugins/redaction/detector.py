@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -21,7 +22,7 @@ class Detector:
     for `pattern` only if one of `triggers` occurs in it or in the `CONTEXT` bytes in front of it:
     short, free of context, and part of every match or of the words in front of it. `check` gets
     (data, start, end) of a match and returns the hit, or None; it may look at `CONTEXT` bytes in
-    front and two behind. A value must not reach over a joint (see `pieces`).
+    front, and behind it as far as the next joint. A value must not reach over a joint (see `pieces`).
     """
 
     name: str
@@ -49,3 +50,23 @@ def mentions(context: bytes, words: Sequence[bytes]) -> bool:
 def digits_of(data: bytes, start: int, end: int) -> bytes:
     """The digits of a stretch, without whatever separates them."""
     return data[start:end].translate(None, b" .-/()+\t")
+
+
+_JOINTS = re.compile(rb'[\n"\x00]')
+
+
+def behind(data: bytes, end: int, size: int = 2) -> bytes:
+    """Bytes behind `end`, up to the first joint: what is behind that may not have arrived yet."""
+    text = data[end : end + size]
+    cut = _JOINTS.search(text)
+    return text[: cut.start()] if cut else text
+
+
+def glued(data: bytes, start: int, end: int) -> bool:
+    """Whether a number goes on: as a decimal, a longer dashed id, or part of a name."""
+    if start:
+        left = data[start - 1]
+        if left in b"_\\" or left in b".-" and data[start - 2 : start - 1].isdigit():
+            return True
+    right = data[end : end + 1]
+    return right == b"_" or right in (b".", b"-") and data[end + 1 : end + 2].isdigit()

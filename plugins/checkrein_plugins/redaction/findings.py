@@ -71,9 +71,13 @@ def _resolved(found: list[Finding], kept: Collection[str]) -> Iterable[Finding]:
 def _winner(first: Finding, second: Finding, kept: Collection[str]) -> Finding:
     """Join two overlapping findings; `first` starts no later than `second`."""
     if first.category == "url" and second.category != "url":
-        return second if second.end >= first.end or second.start > first.start else first
+        return second
     if second.category == "url":
         return first
+    if first.category == "secret" and second.category == "email" and first.subtype == "password":
+        return first  # what looks like an address is the password and the host of a URL
+    if second.category == "secret" and first.category == "email" and second.subtype == "password":
+        return second
     if kept and (first.category in kept) != (second.category in kept):
         # A kept value never shields something more severe, and is not cut by something less so.
         return min(first, second, key=lambda finding: severity(finding.category))

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from checkrein_plugins.redaction.detector import Detector, Hit, before, digits_of, mentions
+from checkrein_plugins.redaction.detector import Detector, Hit, before, glued, mentions
+from checkrein_plugins.redaction.validators import luhn
 
 
 def _weights(digits: str, weights: tuple[int, ...]) -> int:
@@ -112,8 +113,6 @@ def _aadhaar(value: str) -> bool:
 
 
 def _luhn_text(value: str) -> bool:
-    from checkrein_plugins.redaction.validators import luhn
-
     return luhn(value.encode("ascii"))
 
 
@@ -172,55 +171,81 @@ _FORMS = tuple((row, re.compile(row.form)) for row in IDENTITIES)
 
 
 def _identity(data: bytes, start: int, end: int) -> Hit | None:
+    """Try the rows of the table; the first whose form, words and check agree decides."""
+    left, right = data[start - 1 : start] if start else b"", data[end : end + 1]
+    if left and left in b"._-/\\" or right and right in b"_-/":
+        return None
+    if right == b"." and data[end + 1 : end + 2].isdigit():
+        return None
     raw = data[start:end].decode("ascii")
-    if start and data[start - 1] in b"._-/\\" or data[end : end + 1] in (b"_", b"-", b"/"):
-        return None
-    if data[end : end + 1] == b"." and data[end + 1 : end + 2].isalnum():
-        return None
-    context = b""
     upper = raw.upper()
+    context = None
     for row, form in _FORMS:
         if form.fullmatch(upper) is None:
             continue
-        if not raw.isdigit() and raw.islower() and row.subtype != "uk_nino":
-            continue
         if row.words:
-            context = context or before(data, start)
+            context = before(data, start) if context is None else context
             if not mentions(context, row.words):
                 continue
-        if row.check(re.sub(r"[^0-9A-Z]", "", upper)):
+        if row.check("".join(filter(str.isalnum, upper))):
             return start, end, row.subtype
     return None
 
 
-_PASSPORT_VALUE = re.compile(rb"(?i)[A-Z]{0,3}[ ]?[0-9]{6,9}[A-Z]?$|[A-Z0-9]{8,9}$")
+_DIGITS = re.compile(rb"\d[\d ./-]{5,20}\d[A-Z]?\b", re.ASCII)
+
+
+def _worded_identity(data: bytes, start: int, end: int) -> Hit | None:
+    """The number right behind a word that says what it is."""
+    match = _DIGITS.search(data, start, end)
+    if match is None:
+        return None
+    first, last = match.span()
+    hit = _identity(data, first, last)
+    while hit is None and (cut := data.rfind(b" ", first, last)) > 0:
+        last = cut
+        if last - first < 8:
+            return None
+        hit = _identity(data, first, last)
+    return hit
+
+
+_PASSPORT_VALUE = re.compile(rb"\b(?:[A-Z]{0,3} ?\d{6,9}[A-Z]?|[A-Z][A-Z0-9]{7,8}|[a-z]{1,2}\d{6,8})\b", re.ASCII)
 
 
 def _passport(data: bytes, start: int, end: int) -> Hit | None:
-    """The number behind the word: letters and six to nine digits."""
-    value = _PASSPORT_VALUE.search(data, max(start, end - 14), end)
-    if value is None or sum(48 <= char <= 57 for char in value[0]) < 5:
-        return None
-    at = value.start() + (len(value[0]) - len(value[0].lstrip()))
-    if data[at - 1 : at].isalnum():
-        return None
-    return at, end, "passport"
+    """The first number behind the word: up to three letters and digits, or a German mixture."""
+    for match in _PASSPORT_VALUE.finditer(data, start + 8, end):
+        first, last = match.span()
+        raw = match[0]
+        if last == end and data[end : end + 1].isalnum():
+            break
+        if sum(48 <= char <= 57 for char in raw) >= 2 and not glued(data, first, last):
+            return first + len(raw) - len(raw.lstrip()), last, "passport"
+    return None
 
 
 DETECTORS = (
     Detector(
         "identity", "national_id",
         rb"\b(?:(?i:[A-Z]{2} ?\d\d ?\d\d ?\d\d ?[A-D])|\d\d \d{3} \d{3} \d{3}|\d{3}\.\d{3}\.\d{3}-\d\d|(?:\d{2})?\d{6}[-+]\d{4}|\d{6}-\d{7}"
-        rb"|[2-9]\d{3} \d{4} \d{4}|[12] \d\d \d\d \d[\dAB] \d{3} \d{3} \d\d|\d{3}[ -]\d{3}[ -]\d{3}"
-        rb"|\d{9,17}[\dXx]|\d{8}[- ]?[A-Z]|[XYZ]\d{7}[- ]?[A-Z]|(?i:[A-Z]{6}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z])|[STFGM]\d{7}[A-Z]|[A-Z]{5}\d{4}[A-Z]|\d{9}|\d{2,3}/\d{3}/\d{4,5})\b",
-        (rb"(?i)\b[A-Z]{2} ?\d\d ?\d\d ?\d\d ?[A-D]\b", rb"\b\d\d \d{3} \d{3} \d{3}\b", rb"\d{3}\.\d{3}\.\d{3}-\d\d", rb"\d{6}[-+]\d{4}",
-         rb"\b\d{4} \d{4} \d{4}\b", rb"\b[12] \d\d \d\d ", rb"\b\d{8}[- ]?[A-Z]\b", rb"\b[A-Z]\d{7}[- ]?[A-Z]\b", rb"\b\d{11}\b", rb"\b\d{15}\b", rb"\b\d{17}[\dXx]\b",
-         rb"(?i)\b[A-Z]{6}\d\d[A-Z]\d\d", rb"\b[A-Z]{5}\d{4}[A-Z]\b", rb"(?i)\bbsn\b|steuer|national id|identity num|id number|\bsin\b|social ins|aadha|\bcpf\b|tax number"),
+        rb"|[2-9]\d{3} \d{4} \d{4}|[12] \d\d \d\d \d[\dAB] \d{3} \d{3} \d\d|[1-9]\d{10}|[12]\d{14}|[1-9]\d{16}[\dXx]"
+        rb"|\d{8}[- ]?[A-Z]|[XYZ]\d{7}[- ]?[A-Z]|(?i:[A-Z]{6}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z])|[STFGM]\d{7}[A-Z]|[A-Z]{5}\d{4}[A-Z])\b",
+        (rb"(?i)\b[A-Z]{2} ?\d\d ?\d\d ?\d\d ?[A-D]\b", rb"\d\d \d{3} \d{3} \d{3}\b", rb"\.\d{3}-\d\d\b", rb"\b\d{6}[-+]\d{4}", rb"\b\d{8}-\d{4}\b",
+         rb"\d{4} \d{4} \d{4}\b", rb"\b[12] \d\d \d\d ", rb"\b\d{8}[- ]?[A-Z]\b", rb"\b[A-Z]\d{7}[- ]?[A-Z]\b", rb"\b[1-9]\d{10}\b", rb"\b[12]\d{14}\b", rb"\d{11}[\dXx]\b",
+         rb"(?i)[A-Z]{2}\d\d[A-Z]\d\d[A-Z]\d", rb"\b[A-Z]{5}\d{4}[A-Z]\b"),
         _identity,
     ),
     Detector(
+        "worded_identity", "national_id",
+        rb"(?i)(?:\bbsn\b|burgerservice|\bsofi|steuer|national.?id|identity.?num|\bid.?number|\bsin\b|social ins|\bcpf\b|tax.?num|tax.?id|insurance.?num|aadha|pesel|personal.?id|nino\b)"
+        rb"[^0-9\x00]{0,24}\d[0-9A-Z./ -]{6,20}\b",
+        (rb"(?i)\bbsn\b|burgerservice|\bsofi|steuer|national.?id|identity.?num|\bid.?number|\bsin\b|social ins|\bcpf\b|tax.?num|tax.?id|insurance.?num|aadha|pesel|personal.?id",),
+        _worded_identity,
+    ),
+    Detector(
         "passport", "passport",
-        rb"(?i)(?:passport|reisepass|passeport|pasaporte|passaporto|paspoort)[^\n\x00]{0,40}?\b(?:[A-Z]{0,3} ?\d{6,9}[A-Z]?|[A-Z0-9]{2,5}\d{4,6}[A-Z0-9]?)\b",
+        rb"(?i)(?:passport|reisepass|passeport|pasaporte|passaporto|paspoort)[^\n\x00]{0,48}",
         (rb"(?i)passport|reisepass|passeport|pasaporte|passaporto|paspoort",),
         _passport,
     ),

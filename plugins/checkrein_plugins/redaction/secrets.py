@@ -14,7 +14,8 @@ TOKENS: tuple[tuple[str, bytes], ...] = (
     ("aws", rb"(?:AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9])[A-Z0-9]{16}"),
     ("github", rb"gh[pousr]_[A-Za-z0-9]{36,255}"),
     ("github", rb"github_pat_[A-Za-z0-9_]{40,255}"),
-    ("gitlab", rb"gl(?:pat|dt|soat|cbt|ft|imt|ptt|agent|oas|rt|rtr|ffct)-[A-Za-z0-9_-]{20,300}"),
+    ("gitlab", rb"gl(?:pat|dt|soat|cbt|ft|rt|rtr|ffct)-[A-Za-z0-9_-]{20,300}"),
+    ("gitlab", rb"gl(?:imt-[A-Za-z0-9_-]{25}|ptt-[A-Za-z0-9_-]{40}|agent-[A-Za-z0-9_-]{50,1024}|oas-[A-Za-z0-9_-]{64})"),
     ("gitlab", rb"GR1348941[A-Za-z0-9_-]{20,100}"),
     ("slack", rb"xox[abeoprs](?:\.xox[bp])?-[A-Za-z0-9-]{10,300}"),
     ("slack", rb"xapp-\d-[A-Za-z0-9-]{20,300}"),
@@ -37,7 +38,7 @@ TOKENS: tuple[tuple[str, bytes], ...] = (
     ("mailchimp", rb"[0-9a-f]{32}-us\d{1,2}"),
     ("mailgun", rb"key-[0-9a-z]{32}"),
     ("brevo", rb"xkeysib-[a-f0-9]{64}-[A-Za-z0-9]{16}"),
-    ("discord", rb"[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}"),
+    ("discord", rb"[MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}"),
     ("telegram", rb"\d{8,10}:AA[A-Za-z0-9_-]{33}"),
     ("digitalocean", rb"do[opr]_v1_[a-f0-9]{64}"),
     ("doppler", rb"dp\.(?:pt|st|ct|scim|audit|sa)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,44}"),
@@ -95,43 +96,44 @@ TOKENS: tuple[tuple[str, bytes], ...] = (
 """Subtype and form of tokens of known make, as their vendors document or show them. Matched as
 whole words: an added row needs no other change if one of `_TOKEN_TRIGGERS` is part of it."""
 
-_TOKEN_TRIGGERS = (
-    rb"\b(?:AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9])[A-Z0-9]{8}", rb"\bgh[pousr]_[A-Za-z0-9]{8}", rb"github_pat_",
-    rb"\bgl[a-z]{2,5}-[A-Za-z0-9_-]{8}", rb"GR1348941", rb"\bxox[abeoprs][.-]", rb"\bxapp-", rb"\b[sr]k_(?:live|test)_", rb"whsec_",
-    rb"\bsk-[A-Za-z0-9_-]{16}", rb"AIza", rb"GOCSPX-", rb"ya29\.", rb"\bhf_[A-Za-z]{8}", rb"api_org_", rb"\bnpm_[A-Za-z0-9]{8}",
-    rb"pypi-Ag", rb"rubygems_", rb"\bSG\.[A-Za-z0-9_-]{8}", rb"\b(?:AC|SK)[0-9a-z]{8}", rb"[0-9a-f]{8}-us\d", rb"\bkey-[0-9a-z]{8}", rb"xkeysib-",
-    rb"\b[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.", rb":AA[A-Za-z0-9_-]{8}", rb"\bdo[opr]_v1_", rb"\bdp\.[a-z]{2,5}\.", rb"\bdapi[a-f0-9]{8}", rb"\bshp[a-z]{2}_",
-    rb"sq0[aci]", rb"EAAA", rb"\bEAA[A-Za-z0-9]{8}", rb"PMAK-", rb"\blin_(?:api|oauth)_", rb"\bsecret_[A-Za-z0-9]{8}", rb"\bntn_", rb"\bglc_|\bglsa_",
-    rb"\bNR[A-Z][A-Z]-", rb"pscale_", rb"\bhv[sbr]\.[A-Za-z0-9_-]{8}", rb"atlasv1", rb"\bAT[AC]TT3", rb"ATBB", rb"\bf[mo][12]_", rb"\br8_", rb"\bgsk_", rb"pplx-",
-    rb"\bxai-", rb"pcsk_", rb"lsv2_", rb"tvly-", rb"\bsbp_|\bsb_secret_", rb"sntry[su]_", rb"\bpat[A-Za-z0-9]{14}\.", rb"figd_", rb"\bsl\.[A-Za-z0-9_-]{8}",
-    rb"dckr_", rb"AKCp", rb"\boy2[a-z0-9]{8}", rb"\bcio[A-Za-z0-9]{12}", rb"AGE-SECRET", rb"\bre_[A-Za-z0-9]{8}_", rb"rzp_", rb"LTAI", rb"\bpul-[a-f0-9]{8}", rb"dt0c01",
-    rb"FLWSECK", rb"\btfp_", rb"\bnf[pcu]_", rb"HRKU-", rb"CFPAT-", rb"shippo_", rb"\bEZ[AT]K", rb"duffel_", rb"\bpn[ub]_", rb"\d/\d{8}",
-    rb"hooks\.slack", rb"webhook\.office", rb"/api/webhooks/",
-)  # fmt: skip
+_HEADS = (
+    rb"AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9]|gh[pousr]_|github_pat_|gl(?:pat|dt|soat|cbt|ft|imt|ptt|agent|oas|rt|rtr|ffct)-|GR1348941|xox[abeoprs][.-]|xapp-|[sr]k_(?:live|test)_|whsec_"
+    rb"|sk-|AIza|GOCSPX-|ya29\.|hf_|api_org_|npm_|pypi-AgE|rubygems_|SG\.|AC[0-9a-z]{4}|SK[0-9a-z]{4}|key-|xkeysib-|do[opr]_v1_|dp\.[a-z]{2,5}\.|dapi[a-f0-9]{4}|shp(?:at|ca|pa|ss)_"
+    rb"|sq0(?:atp|csp|idp)-|EAA[A-Za-z0-9]{4}|PMAK-|lin_|secret_|ntn_|gl(?:c|sa)_|NR[A-Z]{2}-|pscale_|hv[sbr]\.|AT[AC]TT3|ATBB|fm[12]_|fo1_|r8_|gsk_|pplx-|xai-|pcsk_|lsv2_|tvly-"
+    rb"|sbp_|sb_secret_|sntry[su]_|pat[A-Za-z0-9]{4}|figd_|sl\.|dckr_|AKCp|oy2|cio|AGE-SECRET-KEY-|re_|rzp_|LTAI|pul-|dt0c01\.|FLWSECK|tfp_|nf[pcu]_|HRKU-|CFPAT-|shippo_|EZ[AT]K|duffel_|pn[ub]_"
+    rb"|https://hooks\.slack\.com/|https://(?:canary\.|ptb\.)?discord(?:app)?\.com/api/webhooks/|[12]/\d{8}"
+)
+"""How tokens begin; what follows is cut out as one run and judged by `TOKENS`."""
+_TOKEN_TRIGGERS = (rb"\b(?:" + _HEADS + rb")[A-Za-z0-9_-]{3}",)
 
-_KINDS = tuple((kind, re.compile(form)) for kind, form in TOKENS)
-_REPEATED = re.compile(rb"(.)\1{15}")
+_ALL_TOKENS = re.compile(rb"|".join(rb"(" + form + rb")" for _, form in TOKENS))
 
 
 def _token(data: bytes, start: int, end: int) -> Hit | None:
-    token = data[start:end]
-    if data[start - 1 : start] in (b"-", b"_", b"/") and start and token[:1] != b"h":
+    """A run that begins like a token: its maker's form must fit, up to the end of the word."""
+    if start and data[start - 1] in b"-_/" and data[start] != 104:
         return None
-    if data[end : end + 1] in (b"-", b"_") and data[end + 1 : end + 2].isalnum():
+    match = _ALL_TOKENS.match(data, start, end)
+    if match is None or match.lastindex is None:
         return None
-    for kind, form in _KINDS:
-        if form.match(token):
-            break
-    else:
-        kind = "token"
-    if kind in ("aws", "twilio"):
-        return start, end, kind
-    if kind == "openai" and token[:8] not in (b"sk-proj-", b"sk-svcac", b"sk-admin"):
-        if not any(48 <= char <= 57 for char in token):
+    kind = TOKENS[match.lastindex - 1][0]
+    last = match.end()
+    follow = data[last : last + 1]
+    if follow and (follow.isalnum() or follow in b"_"):
+        if last - start < _OPEN_TOKEN:
             return None
-    if kind == "crates" and not any(48 <= char <= 57 for char in token):
+        last = end
+    if follow == b"-" and data[last + 1 : last + 2].isalnum():
         return None
-    return start, end, kind
+    if kind in ("openai", "crates", "nuget") and not re.search(rb"\d", data[start:last]):
+        return None
+    while data[last : last + 1] == b"=":
+        last += 1
+    return start, last, kind
+
+
+_OPEN_TOKEN = 200
+"""A longer token than its maker's form allows is still one from this length on."""
 
 
 def _decoded(part: bytes) -> object:
@@ -178,6 +180,7 @@ _STRONG = re.compile(
 )
 _WEAK_NAME = re.compile(rb"next|page|continu|cursor|count|max|num|type|name|_id|url|path|file|len|csrf")
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,80}(?:(?:\.|->|::)[A-Za-z_][A-Za-z0-9_]{0,80}){0,8}[(\[]?")
+_CALL = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,80}[(\[]")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _HEX = re.compile(r"[0-9a-fA-F]{16,128}")
 _VALUE_END = re.compile(rb"[\s\"'`,;<>\x00\x01]|$")
@@ -216,7 +219,7 @@ _NAME = re.compile(
 
 def _secret_like(value: str, key: bytes, quoted: bool) -> bool:
     size = len(value)
-    if size < 6 or _PLACEHOLDER.match(value):
+    if size < 6 or _PLACEHOLDER.match(value) or _CALL.match(value):
         return False
     kinds = (
         any(char.isdigit() for char in value) + any(char.islower() for char in value)
@@ -252,8 +255,14 @@ def _keyed_checked(data: bytes, start: int, end: int) -> Hit | None:
 DETECTORS = (
     Detector(
         "token", "secret",
-        rb"\b(?:" + b"|".join(form for _, form in TOKENS) + rb")\b=*",
+        rb"\b(?:" + _HEADS + rb")[A-Za-z0-9_./+:@-]{6}[A-Za-z0-9_./+:@-]*",
         _TOKEN_TRIGGERS,
+        _token,
+    ),
+    Detector(
+        "token_by_middle", "secret",
+        rb"[A-Za-z0-9_-]{8,}(?::AA[A-Za-z0-9_-]{33}|-us\d{1,2}\b|\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{20,}|\.atlasv1\.[A-Za-z0-9_-]{20,}|\.[a-f0-9]{64})",
+        (rb":AA[A-Za-z0-9_-]{8}", rb"[0-9a-f]{8}-us\d", rb"\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{12}", rb"\.atlasv1\.", rb"\bpat[A-Za-z0-9]{14}\."),
         _token,
         retry=False,
     ),

@@ -20,10 +20,10 @@ from checkrein_plugins.redaction.shadow import shadow
 @functools.lru_cache(maxsize=64)
 def engine_for(categories: frozenset[str]) -> Engine:
     """The engine for a set of categories; one for all who ask for the same."""
-    from checkrein_plugins.redaction import addresses, identities, numbers, secrets
+    from checkrein_plugins.redaction import addresses, identities, numbers, phones, secrets
 
     rows = (
-        *numbers.DETECTORS, *addresses.DETECTORS, *secrets.DETECTORS, *identities.DETECTORS,
+        *numbers.DETECTORS, *phones.DETECTORS, *addresses.DETECTORS, *secrets.DETECTORS, *identities.DETECTORS,
     )  # fmt: skip
     return Engine([row for row in rows if row.category in categories])
 

@@ -74,17 +74,25 @@ def is_glob(pattern: str) -> bool:
 
 def globs(patterns: Iterable[str]) -> Matcher:
     """One matcher for all of `patterns`: true if any matches the whole string."""
-    wanted = list(patterns)
-    exact = frozenset(p for p in wanted if not is_glob(p))
-    wild = sorted({p for p in wanted if is_glob(p)})
-    if not wild:
-        return exact.__contains__
-    if "*" in wild:
+    wanted = set(patterns)
+    if "*" in wanted:
         return everything
-    expression = regex("|".join(f"(?:{_translate(p)})" for p in wild), "pattern")
-    if not exact:
-        return expression
-    return lambda text: text in exact or expression(text)
+    exact = frozenset(p for p in wanted if not is_glob(p))
+    # Most globs have one `*` at an end; for those no expression is needed.
+    begin = {p for p in wanted if p.endswith("*") and not is_glob(p[:-1])}
+    end = {p for p in wanted if p.startswith("*") and not is_glob(p[1:])}
+    rest = sorted(wanted - exact - begin - end)
+    heads, tails = tuple(p[:-1] for p in begin), tuple(p[1:] for p in end)
+    parts: list[Matcher] = [exact.__contains__] if exact else []
+    if heads:
+        parts.append(lambda text: text.startswith(heads))
+    if tails:
+        parts.append(lambda text: text.endswith(tails))
+    if rest:
+        parts.append(regex("|".join(f"(?:{_translate(p)})" for p in rest), "pattern"))
+    if len(parts) < 2:
+        return parts[0] if parts else nothing
+    return lambda text: any(part(text) for part in parts)
 
 
 def regex(pattern: str, where: str) -> Matcher:

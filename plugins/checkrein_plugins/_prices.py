@@ -153,7 +153,7 @@ class PriceBook:
         self._globs: list[tuple[Callable[[str], bool], Price]] = []
         seen: set[str] = set()
         for name, stated in (overlay or {}).items():
-            key = name.strip().lower() if isinstance(name, str) else ""
+            key = str(name).strip().lower()
             if not key or key in seen:
                 raise ConfigError(f"{where}: {name!r} is no model's name, or stands there twice")
             if not isinstance(stated, Mapping):

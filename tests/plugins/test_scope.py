@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import enum
+import fnmatch
 import os
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -72,6 +73,16 @@ def test_wildcards() -> None:
     assert verdict(scope, "V1") == "ask"
     assert verdict(scope, "v12") == "pass"
     assert verdict(scope, "[v1]") == "pass"
+
+
+@given(
+    st.lists(st.text("ab*?", min_size=1, max_size=5), min_size=1, max_size=4),
+    st.text("abc", max_size=6),
+)
+def test_globs_match_as_globs_do(patterns: list[str], name: str) -> None:
+    expected = any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    rule = {"tool": "t", "arguments": {"a": {"allow": patterns}}}
+    assert verdict(Scope(rules=[rule]), "t", a=name) == ("pass" if expected else "deny")
 
 
 def test_a_list_takes_the_exact_name_only() -> None:
@@ -410,6 +421,11 @@ def test_allowed_hosts_and_urls() -> None:
     ):  # fmt: skip
         assert argument(rule, bad) == "deny", bad
     assert argument({"type": "url", "allow": ["*.münchen.de"]}, "http://a.MÜNCHEN.de") == "pass"
+    assert argument({"type": "url", "allow": ["api.*"]}, "http://api.x.com:22/") == "deny"
+    assert argument({"type": "url", "block": ["x.com:22"]}, "http://x.com:22/") == "deny"
+    assert argument({"type": "url", "block": ["x.com:22"]}, "http://x.com/") == "pass"
+    assert argument({"type": "url"}, "http://x.com/") == "pass"
+    assert argument({"type": "url"}, "x.com") == "deny"
     whole = {"type": "url", "allow": ["https://api.test/v1/*"]}
     assert argument(whole, "https://api.test/v1/users") == "pass"
     assert argument(whole, "https://api.test:443/v1/users?a=b") == "pass"

@@ -289,6 +289,8 @@ def _path_reader(rule: ArgumentSettings, root: str | None, where: str) -> Reader
             blocked = globs([fold_text(p) for p in found])
             return lambda text: any(blocked(fold_text(p)) for p in _paths.readings(text, root))
         if wanted is None:
+            if rule.block is not None:
+                return everything
             return lambda text: bool(_paths.readings(text, root))
         allowed = globs(_paths.patterns(wanted, root, f"{where}.allow", block=False))
         return lambda text: all(allowed(p) for p in _paths.readings(text, root))
@@ -299,24 +301,24 @@ def _path_reader(rule: ArgumentSettings, root: str | None, where: str) -> Reader
 def _url_reader(rule: ArgumentSettings) -> Reader:
     def reader(block: bool) -> Matcher:
         wanted = rule.block if block else rule.allow
-        hosts, whole = _urls.host_patterns(wanted or [])
-        on_host = globs(hosts)
+        if wanted is None:
+            return nothing if block else _readable_url if rule.block is None else everything
+        hosts, ported, whole = _urls.split_patterns(wanted)
+        on_host, on_port = globs(hosts), globs(ported)
         on_text = globs([fold_text(p) for p in whole] if block else whole)
 
         def blocked(text: str) -> bool:
             url = _urls.parse(text)
             return (
                 on_host(url.host)
-                or on_host(f"{url.host}:{url.port}")
+                or on_port(f"{url.host}:{url.port}")
                 or any(on_text(fold_text(t)) for t in url.texts)
             )
 
         def allowed(text: str) -> bool:
             url = _urls.parse(text)
-            if wanted is None:
-                return True
             if url.scheme in _urls.WEB and (
-                (url.port is None and on_host(url.host)) or on_host(f"{url.host}:{url.port}")
+                on_port(f"{url.host}:{url.port}") if url.port is not None else on_host(url.host)
             ):
                 return True
             return all(on_text(t) for t in url.texts)
@@ -324,6 +326,11 @@ def _url_reader(rule: ArgumentSettings) -> Reader:
         return blocked if block else allowed
 
     return reader
+
+
+def _readable_url(text: str) -> bool:
+    _urls.parse(text)
+    return True
 
 
 def contradictions(rule: ArgumentSettings, where: str) -> None:

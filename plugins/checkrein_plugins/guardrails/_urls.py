@@ -72,27 +72,28 @@ def _host(host: str) -> str:
             host = host.encode("idna").decode()
         except UnicodeError:
             raise Unreadable("is a URL with an invalid host") from None
+    last = host.rpartition(".")[2]
+    if ":" not in host and not last.isdigit() and not last.startswith("0x"):
+        return host
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         pass
     else:
-        mapped = getattr(address, "ipv4_mapped", None)
-        return str(mapped or address)
-    last = host.rpartition(".")[2]
-    if last.isdigit() or last.startswith("0x"):
-        # Clients read 2130706433, 0x7f.1 and 127.1 as addresses, as inet_aton does.
-        try:
-            return socket.inet_ntoa(socket.inet_aton(host))
-        except OSError:
-            raise Unreadable("is a URL with an invalid address") from None
-    return host
+        return str(getattr(address, "ipv4_mapped", None) or address)
+    # Clients read 2130706433, 0x7f.1 and 127.1 as addresses, as inet_aton does.
+    try:
+        return socket.inet_ntoa(socket.inet_aton(host))
+    except OSError:
+        raise Unreadable("is a URL with an invalid address") from None
 
 
-def host_patterns(patterns: list[str]) -> tuple[list[str], list[str]]:
-    """Split patterns into those for a host (`*.example.com`, `host:8443`) and whole URLs."""
+def split_patterns(patterns: list[str]) -> tuple[list[str], list[str], list[str]]:
+    """Patterns for a host (`*.example.com`), for host and port (`host:8443`), for whole URLs."""
+    whole = [p for p in patterns if "://" in p]
     hosts = [_ascii(p.lower().rstrip(".")) for p in patterns if "://" not in p]
-    return hosts, [p for p in patterns if "://" in p]
+    ported = [p for p in hosts if p.count(":") == 1]
+    return [p for p in hosts if p not in ported], ported, whole
 
 
 def _ascii(pattern: str) -> str:

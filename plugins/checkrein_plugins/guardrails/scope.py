@@ -113,7 +113,7 @@ class Scope(Plugin):
             if isinstance(verdict, Deny):
                 return verdict
             if verdict is not None:
-                verdicts += verdict if isinstance(verdict, tuple) else (verdict,)
+                verdicts += verdict
         return tuple(verdicts) or None
 
     def start(self, rein: Rein) -> None:

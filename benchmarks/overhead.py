@@ -35,17 +35,19 @@ FINDINGS = (
 )
 
 
-def payload(text: str, size: int = 1024) -> dict[str, Any]:
-    """A nested argument of about `size` characters."""
-    filler = (PROSE * 8)[: size - len(text)]
-    return {"ticket": {"id": "t-1", "lines": [text, filler], "open": True}, "n": 3}
+def payload(text: str, size: int = 1024) -> str:
+    """An argument of `size` characters: prose, and `text` before it.
+
+    One flat string, because the peer looks at nothing else.
+    """
+    return text + (PROSE * 8)[: size - len(text)]
 
 
-async def tool_async(body: dict[str, Any]) -> dict[str, Any]:
+async def tool_async(body: str) -> str:
     return body
 
 
-def tool(body: dict[str, Any]) -> dict[str, Any]:
+def tool(body: str) -> str:
     return body
 
 
@@ -107,7 +109,7 @@ def calls(folder: Path, rounds: int, scale: float) -> list[str]:
     def builtins() -> list[Plugin]:
         return [
             Redaction(),
-            Scope(rules=[{"tool": "tool", "arguments": {"n": {"maximum": 10, "optional": True}}}]),
+            Scope(rules=[{"tool": "tool", "arguments": {"body": {"block": ["DROP TABLE"]}}}]),
             Budget(calls=100_000_000, per="session"),
             Cost(),
         ]

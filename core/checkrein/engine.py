@@ -57,6 +57,7 @@ def inside(session: str) -> bool:
 
 
 _EMPTY: Mapping[str, str] = MappingProxyType({})
+_UNREADABLE = Usage(input_tokens=-1)
 OPTIONS: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
     "checkrein_options", default=_EMPTY
 )
@@ -445,11 +446,17 @@ class Engine:
 
     def _usage(self, entry: Entry, value: Any) -> Usage | None:
         try:
-            return entry.usage(value) if entry.usage is not None else None
+            usage = entry.usage(value) if entry.usage is not None else None
         except Exception:
             # The effect has happened: a usage report that cannot be read costs the hold in full.
-            self.rein.log.warning("usage of %s could not be read", entry.name or entry.tool.info.name)
-            return None
+            usage = _UNREADABLE
+        if usage is None or (isinstance(usage, Usage) and usage.sound()):
+            return usage
+        self.rein.log.warning(
+            "usage of %s could not be read: it is charged at its hold",
+            entry.name or entry.tool.info.name,
+        )
+        return None
 
     def _thunk(self, entry: Entry, call: Call, exact: dict[str, Any]) -> Callable[[], Any]:
         run = entry.run

@@ -206,8 +206,13 @@ class Engine:
                 session.running.discard(call_id)
             if span is not None:
                 self.telemetry.finish(span, outcome, problem)
-            if session.rollback_wanted and not inside(session.id):
-                await self.rein.rollbacks.deferred(io, session)
+            if session.rollback_wanted:
+                await self.deferred(io, session)
+
+    async def deferred(self, io: IO, session: Session) -> None:
+        """Roll back now what was asked for inside a call, if the outermost one has ended."""
+        if session.rollback_wanted and not inside(session.id):
+            await self.rein.rollbacks.deferred(io, session)
 
     def _thaw(self, tree: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
         """Exact arguments as fresh values: what a caller or plugin changes later is not seen."""
@@ -424,10 +429,54 @@ class Engine:
             error = raised
         finally:
             CURRENT.reset(token)
+        elapsed = time.perf_counter() - started
+        return await self._end(io, entry, call, tree, elapsed, value, error, rows)
+
+    async def end(
+        self,
+        io: IO,
+        entry: Entry,
+        call: Call,
+        tree: dict[str, Any],
+        started: float,
+        value: Any,
+        error: BaseException | None,
+    ) -> Any:
+        """Record how a plain call ended; its value, awaited where it has to be."""
+        if hasattr(value, "__await__"):
+            pending = value
+            try:
+                value = await io.call(
+                    lambda: pending, timeout=None, is_async=True, late=_no_late
+                )
+            except BaseException as raised:  # noqa: BLE001 - recorded, and raised below
+                value, error = None, raised
+        elapsed = time.perf_counter() - started
+        try:
+            outcome = await self._end(io, entry, call, tree, elapsed, value, error, ())
+        finally:
+            entry.session.running.discard(call.id)
+            await self.deferred(io, entry.session)
+        if outcome.error is not None and outcome.error is not error:
+            raise outcome.error
+        return outcome.value
+
+    async def _end(
+        self,
+        io: IO,
+        entry: Entry,
+        call: Call,
+        tree: dict[str, Any],
+        elapsed: float,
+        value: Any,
+        error: BaseException | None,
+        rows: Sequence[HoldRow],
+    ) -> Outcome:
+        """Commit what became of an attempt."""
+        tool = entry.tool
         state = "done"
         if error is not None:
             state = "not_done" if isinstance(error, tool.no_effect_on) else "unknown"
-        elapsed = time.perf_counter() - started
         usage = None
         if entry.usage is not None and error is None:
             usage = self._usage(entry, value)
@@ -436,7 +485,7 @@ class Engine:
         )
         if self.measures:
             outcome = self.journal.measured(self.measures, call, outcome)
-        if self.direct and entry.tool.undo is None and not self.undoers and error is None:
+        if self.direct and tool.undo is None and not self.undoers and error is None:
             committed = self._record(self._ending(entry, call, outcome, rows, None, ""), call, outcome)
             if committed.rollback != "none":
                 await self._undo_late(io, entry, call, outcome)
@@ -492,7 +541,7 @@ class Engine:
             try:
                 committed = await io.commit(batch)
             except StoreUnavailable as problem:
-                raise self._unrecorded(call, outcome, problem) from problem
+                raise self.unrecorded(call, outcome, problem) from problem
             self.rein.notify(committed, batch)
         else:
             # Also where the call was cancelled: no wait may come between effect and record.
@@ -529,9 +578,10 @@ class Engine:
         try:
             return self._write(batch)
         except StoreUnavailable as error:
-            raise self._unrecorded(call, outcome, error) from error
+            raise self.unrecorded(call, outcome, error) from error
 
-    def _unrecorded(self, call: Call, outcome: Outcome, error: StoreUnavailable) -> InDoubt:
+    def unrecorded(self, call: Call, outcome: Outcome, error: StoreUnavailable) -> InDoubt:
+        """The error for an effect that has happened and could not be recorded."""
         return InDoubt(
             f"{call.name} {call.id} ran, but the store failed before its outcome was recorded "
             f"({error}); run `checkrein recover` once the store is back",
@@ -635,25 +685,25 @@ class Engine:
         try:
             committed = await io.commit(batch)
         except FencedOut as error:
-            raise _lost(batch) from error
+            raise self.lost(batch.session) from error
         self.rein.notify(committed, batch)
         return committed
+
+    def lost(self, session: str) -> SessionClosed:
+        """The error for a session that somebody else owns now."""
+        return SessionClosed(
+            f"session {session} is owned by another process now; nothing was run"
+        )
 
     def _write(self, batch: Batch) -> Committed:
         """Commit without awaiting: the store does not block, or the entry is sync."""
         try:
             committed = self.store.commit(batch)
         except FencedOut as error:
-            raise _lost(batch) from error
+            raise self.lost(batch.session) from error
         if self.rein.observed:
             self.rein.notify(committed, batch)
         return committed
-
-
-def _lost(batch: Batch) -> SessionClosed:
-    return SessionClosed(
-        f"session {batch.session} is owned by another process now; nothing was run"
-    )
 
 
 def _no_late(future: Any) -> None:

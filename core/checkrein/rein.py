@@ -20,6 +20,7 @@ from checkrein.engine import OPTIONS, Engine, Entry, seen
 from checkrein.errors import ConfigError, SessionClosed, WouldBlock
 from checkrein.journal import Journal
 from checkrein.manager import Plugins
+from checkrein.plain import NOT_PLAIN, Plain
 from checkrein.session import ACTIVE, Lifecycle, Session
 from checkrein.store import Batch, Committed, SettleRow, Store, StoreOptions, open_store
 from checkrein.telemetry import Telemetry
@@ -150,6 +151,7 @@ class Rein:
             approvals == "auto" and self.store.blocking
         )
         self.engine = Engine(self, self.journal)
+        self.plain = Plain(self.engine)
         self._sessions: weakref.WeakValueDictionary[str, Session] = weakref.WeakValueDictionary()
         self._open: dict[str, Session] = {}
         self._spare: Session | None = None
@@ -314,7 +316,13 @@ class Rein:
         tool = self.tools.of(fn)
         if tool.is_async and running_loop() is not None:
             raise WouldBlock(f"{tool.info.name} is async: use `await rein.acall(...)`")
-        entry = Entry(tool, tool.bind(args, kwargs), self.current_session())
+        arguments = tool.bind(args, kwargs)
+        session = self.current_session()
+        if self.plain.possible:
+            value = self.plain.call(tool, arguments, session)
+            if value is not NOT_PLAIN:
+                return cast("T", value)
+        entry = Entry(tool, arguments, session)
         return cast("T", seen(finish(self.engine.outcome(self.sync_io, entry))).value)
 
     async def acall(

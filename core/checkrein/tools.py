@@ -42,6 +42,7 @@ class Tool:
         "is_async",
         "no_effect_on",
         "opaque",
+        "plain",
         "probe",
         "signature_known",
         "simple",
@@ -69,6 +70,10 @@ class Tool:
         self.is_async = fn is not None and is_async_callable(fn)
         self._classes: dict[str, type] | None = None
         self._inspect(fn)
+        self.plain = (
+            self.simple and not self.is_async and undo is None and info.timeout is None
+        )
+        """Nothing is to be done for it but to call it and to record that."""
         for name in info.opaque:
             if self.signature_known and name not in self._names and self._kwargs is None:
                 raise ConfigError(f"tool {info.name}: opaque parameter {name!r} does not exist")

@@ -26,6 +26,16 @@ SessionState: TypeAlias = Literal["ACTIVE", "COMPLETED", "FAILED", "ABANDONED"]
 Rollback: TypeAlias = Literal["none", "rolling_back", "rolled_back", "partial"]
 
 
+class _Same:
+    def __repr__(self) -> str:
+        return "SAME"
+
+
+SAME = _Same()
+"""A payload that holds what the view shows: `{"arguments"}` of an intent, `{"result"}` of an
+outcome. A backend stores it like any other payload, but need not be handed it twice."""
+
+
 @dataclass(slots=True)
 class NewEvent:
     """An event to append. `attempt` matters for kinds `intent` and `outcome` only: there
@@ -144,6 +154,14 @@ class Batch:
     session_put: SessionPut | None = None
     durable: bool = False
     """This batch must also survive a power cut, where the backend was opened so."""
+
+
+def payload_of(event: NewEvent) -> Tree | None:
+    """The payload of an event, `SAME` written out."""
+    if event.payload is not SAME:
+        return event.payload
+    key = "arguments" if event.kind == "intent" else "result"
+    return {key: event.view[key]}
 
 
 @dataclass(slots=True)
@@ -265,6 +283,18 @@ class Store(Protocol):
         `wait=False`: raise `StoreBusy` at once where the write lock is taken.
         Raises `Conflict` and its kinds; then nothing was written.
         """
+        ...
+
+    def append(
+        self,
+        session: str,
+        event: NewEvent,
+        *,
+        fence: int | None = None,
+        admit: bool = False,
+        durable: bool = False,
+    ) -> Committed:
+        """`commit` of a batch with one event and nothing else."""
         ...
 
     def commit_many(self, batches: Sequence[Batch]) -> list[Committed | Exception]:

@@ -9,7 +9,7 @@ from typing import Any
 from checkrein.codec import dumps
 from checkrein.errors import ConfigError, Conflict, HoldRefused
 from checkrein.payload import Packed, Vault
-from checkrein.store import Batch, Committed, HoldRow, Put, SettleRow
+from checkrein.store import Batch, Committed, HoldRow, Put, SettleRow, payload_of
 from checkrein.store._rules import (
     GENESIS,
     chain_body,
@@ -113,7 +113,7 @@ def prepare(batch: Batch, vault: Vault) -> Prepared:
         salt = data = place = None
         text = chain_body(session, event.kind, event.call, view)
         if event.payload is not None:
-            packed = vault.pack(event.payload)
+            packed = vault.pack(payload_of(event))
             place = packed.place
             if place == "file":
                 files.append(packed)

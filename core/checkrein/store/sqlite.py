@@ -93,6 +93,20 @@ class SqliteStore:
             self._listeners.tell()
         return done
 
+    def append(
+        self,
+        session: str,
+        event: NewEvent,
+        *,
+        fence: int | None = None,
+        admit: bool = False,
+        durable: bool = False,
+    ) -> Committed:
+        """Commit one event and nothing else."""
+        return self.commit(
+            Batch(session, (event,), event.at, fence, admit, (), (), (), None, durable)
+        )
+
     def commit_many(self, batches: Sequence[Batch]) -> list[Committed | Exception]:
         """Write several batches in one transaction; each stands or falls alone."""
         results: list[Committed | Exception] = []

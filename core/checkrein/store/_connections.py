@@ -136,6 +136,8 @@ class Connections:
     def _prepare_file(self) -> None:
         connection = self.open()
         try:
+            # Changing the journal mode does not wait for locks as other statements do.
+            connection.execute("PRAGMA busy_timeout = 0")
             deadline = time.monotonic() + self._busy_timeout
             while True:
                 try:
@@ -143,7 +145,6 @@ class Connections:
                     migrate(connection, self._name)
                     return
                 except sqlite3.OperationalError as error:
-                    # Changing the journal mode ignores the busy timeout.
                     if not is_busy(error) or time.monotonic() > deadline:
                         raise
                     time.sleep(random.uniform(0.001, 0.01))

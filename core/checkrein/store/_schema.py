@@ -78,10 +78,14 @@ def migrate(connection: sqlite3.Connection, path: str) -> None:
     Raises `StoreUnavailable` for another program's file and for one from a newer version
     that does not admit this one.
     """
-    if _usable(connection, path):
-        return
-    connection.execute("BEGIN IMMEDIATE")
     try:
+        # One snapshot: another process may be making the file right now.
+        connection.execute("BEGIN")
+        usable = _usable(connection, path)
+        connection.execute("COMMIT")
+        if usable:
+            return
+        connection.execute("BEGIN IMMEDIATE")
         # Somebody else may have done it while we waited for the lock.
         if not _usable(connection, path):
             for statements in MIGRATIONS[_version(connection) :]:

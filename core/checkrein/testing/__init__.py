@@ -1,0 +1,1 @@
+"""Tools for tests: of applications, plugins and stores."""

@@ -92,9 +92,10 @@ class Journal:
             if flat and not self.views
             else self.view(call, call.arguments, "journal"),
             "effect": info.effect,
-            "undo": info.undo or "",
             "step": call.step,
         }
+        if info.undo:
+            view["undo"] = info.undo
         if call.parent:
             view["parent"] = call.parent
         if call.task:

@@ -8,7 +8,7 @@ an idle supervision layer cheap. Everything else goes to the engine.
 
 from __future__ import annotations
 
-import time
+from time import perf_counter, time_ns
 from typing import TYPE_CHECKING, Any
 
 from checkrein.call import Call, Outcome
@@ -32,6 +32,7 @@ class Plain:
         self.engine = engine
         self.store = engine.store
         self.now = engine.now
+        self.real_time = engine.now is engine.rein.real_clock
         self.tracer = engine.telemetry.tracer
         self.ids = engine.ids
         self.possible = not engine.hooked and not engine.observe and engine.journal.record == "all"
@@ -60,12 +61,13 @@ class Plain:
             "name": info.name,
             "arguments": arguments,
             "effect": info.effect,
-            "undo": "",
             "step": step,
         }
         if parent:
             view["parent"] = parent
-        intent = NewEvent("intent", call_id, self.now(), view, SAME, 1)
+        real = self.real_time
+        at = time_ns() // 1000 if real else self.now()
+        intent = NewEvent("intent", call_id, at, view, SAME, 1)
         try:
             self.store.append(id, intent, fence=session.fence, admit=True, durable=True)
         except FencedOut as error:
@@ -73,7 +75,7 @@ class Plain:
         running = session.running
         running.add(call_id)
         token = CURRENT.set((id, call_id, current))
-        started = time.perf_counter()
+        started = perf_counter()
         try:
             value = fn(**arguments)
         except BaseException as error:  # noqa: BLE001 - every way out of a tool must be recorded
@@ -89,9 +91,10 @@ class Plain:
                 return self._ended(
                     tool, arguments, session, call_id, step, parent, started, value, None
                 )
-            elapsed = int((time.perf_counter() - started) * 1e6)
+            elapsed = int((perf_counter() - started) * 1e6)
             end = {"state": "done", "us": elapsed, "result": value}
-            outcome = NewEvent("outcome", call_id, self.now(), end, SAME, 1)
+            at = time_ns() // 1000 if real else self.now()
+            outcome = NewEvent("outcome", call_id, at, end, SAME, 1)
             try:
                 committed = self.store.append(id, outcome)
             except StoreUnavailable as error:

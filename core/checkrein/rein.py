@@ -130,6 +130,7 @@ class Rein:
         self.undo_tries = max(1, int(undo_tries))
         self.policy = policy
         self.clock: Callable[[], int] = clock or _microseconds
+        self.real_clock = _microseconds
         self.pause_signals: list[type[BaseException]] = []
         """Exceptions by which a framework suspends a run; adapters add theirs."""
         self.plugins = Plugins()

@@ -160,8 +160,13 @@ def payload_of(event: NewEvent) -> Tree | None:
     """The payload of an event, `SAME` written out."""
     if event.payload is not SAME:
         return event.payload
-    key = "arguments" if event.kind == "intent" else "result"
+    key = same_key(event.kind)
     return {key: event.view[key]}
+
+
+def same_key(kind: str) -> str:
+    """Which part of the view of a `kind` event `SAME` stands for."""
+    return "arguments" if kind == "intent" else "result"
 
 
 @dataclass(slots=True)

@@ -209,8 +209,9 @@ def test_no_file_knows_a_machine_or_a_package_index():
     # Built from pieces, so that this file does not hold what it looks for.
     dot, slash = ".", "/"
     unwanted = [
-        *(slash.join(["", *p]) for p in (["work"], ["root", ""], ["home", ""], ["Users", ""])),
-        slash.join(["", "tmp", "w"]),
+        *(slash.join(["", "work", name]) for name in ("main", "shared", ".library")),
+        *(slash.join(["", name, ""]) for name in ("root", "home", "Users")),
+        slash.join(["", "tmp", "wt"]),
         slash.join(["", "tmp", "venv"]),
         dot.join(["py" + "pi", "org"]),
         dot.join(["python" + "hosted", "org"]),

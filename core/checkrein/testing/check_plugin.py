@@ -257,14 +257,16 @@ def _contents(call: Call, verdict: Any) -> list[str]:
     if isinstance(verdict, Hold):
         if not verdict.account:
             found.append("Hold: account is empty")
-        for name in ("amount", "limit"):
-            value = getattr(verdict, name)
-            if type(value) is not int or value < 0:
-                found.append(f"Hold: {name} must be an integer, 0 or more")
+        found += [
+            f"Hold: {name} must be an integer, 0 or more"
+            for name in ("amount", "limit")
+            if type(getattr(verdict, name)) is not int or getattr(verdict, name) < 0
+        ]
         if verdict.window is not None and not verdict.window > 0:
             found.append("Hold: window must be seconds above 0")
     if isinstance(verdict, verdicts.Ask):
-        if not isinstance(verdict.who, tuple):
+        who: object = verdict.who
+        if not isinstance(who, tuple):
             found.append("Ask: who must be a tuple of names")
         if verdict.quorum < 1:
             found.append("Ask: quorum must be 1 or more")

@@ -27,12 +27,11 @@ from checkrein.errors import (
     InDoubt,
     SessionClosed,
     StoreUnavailable,
-    Unencodable,
 )
 from checkrein.journal import Journal
 from checkrein.store import Batch, Committed, HoldRow, Put
 from checkrein.telemetry import use
-from checkrein.undo import NotUndoable
+from checkrein.undo import MISSING, NotUndoable
 
 if TYPE_CHECKING:
     from checkrein._io import IO
@@ -606,12 +605,8 @@ class Engine:
         if plan is not None:
             try:
                 exact = self._thaw(tree, entry)
-                if outcome.state == "done":
-                    bound = plan.bind(exact, outcome.value)
-                else:
-                    bound = plan.bind(exact)
-                return {"undo": plan.name, "arguments": encode_arguments(bound)}, ""
-            except (NotUndoable, Unencodable) as error:
+                return plan.stored(exact, outcome.value if outcome.state == "done" else MISSING), ""
+            except (NotUndoable, CheckreinError) as error:
                 return None, str(error)
         return await self.rein.rollbacks.supplied(io, call, outcome, "plan")
 

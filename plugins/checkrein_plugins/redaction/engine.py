@@ -8,31 +8,19 @@ without it is an error, never "nothing found".
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import re2
 
 from checkrein_plugins.redaction import pieces
 from checkrein_plugins.redaction.detector import CONTEXT, Detector
-from checkrein_plugins.redaction.findings import Finding
 from checkrein_plugins.redaction.faults import DetectorFailed
+from checkrein_plugins.redaction.findings import Finding
+from checkrein_plugins.redaction.linear import finder, options
 
-MEMORY = 64 << 20
-"""Bytes that one RE2 automaton may take. At RE2's own 8 MB a set of triggers is rebuilt all the
-time on random text (seconds for a megabyte)."""
-
-
-def options(**changes: Any) -> re2.Options:
-    """RE2 options of all patterns here: Latin-1 bytes, no captures, enough memory."""
-    chosen = re2.Options()
-    chosen.encoding = re2.Options.Encoding.LATIN1
-    chosen.max_mem = MEMORY
-    chosen.log_errors = False
-    chosen.never_capture = True
-    for name, value in changes.items():
-        setattr(chosen, name, value)
-    return chosen
+SMALL = 192
+"""Bytes that a piece with triggers in it is cut down to, if there are joints."""
 
 
 class Step(NamedTuple):
@@ -47,9 +35,10 @@ class Step(NamedTuple):
 class Engine:
     """Finds the values of a list of detectors. Compiled at first use; safe for threads."""
 
-    def __init__(self, detectors: Sequence[Detector]) -> None:
-        self.detectors = tuple(detectors)
-        self.pem = any(detector.category == "secret" for detector in detectors)
+    def __init__(self, detectors: Iterable[Detector], categories: frozenset[str]) -> None:
+        self.categories = categories
+        self.detectors = tuple(row for row in detectors if row.categories & categories)
+        self.pem = "secret" in categories
         self._lock = threading.Lock()
         self._match: Any = None
         self._canary = -1
@@ -67,7 +56,7 @@ class Engine:
         for index, detector in enumerate(self.detectors):
             for trigger in detector.triggers:
                 triggers.setdefault(trigger, []).append(index)
-            self._search.append(re2.compile(detector.pattern, options()).search)
+            self._search.append(finder(detector.pattern))
         chosen = re2.Set.SearchSet(options())
         for trigger in triggers:
             chosen.Add(trigger)
@@ -89,6 +78,9 @@ class Engine:
         """All findings in `data`, unresolved, in its own offsets."""
         found: list[Finding] = []
         start, size = 0, len(data)
+        if size <= pieces.PIECE and pieces.PEM_OPENING not in data:
+            self._piece(data, 0, size, found)
+            return found
         while start < size:
             start = self.step(data, start, True, found).end
         return found
@@ -157,13 +149,31 @@ class Engine:
         return Step(end, "token")
 
     def _piece(self, data: bytes, start: int, end: int, found: list[Finding]) -> None:
-        """Run the detectors that the triggers call for over `data[start:end]`."""
+        """Search `data[start:end]`, which lies between joints, or is cut by force."""
         if self._match is None:
             self.compile()
-        low = max(0, start - CONTEXT)
+        low = start - CONTEXT if start > CONTEXT else 0
         hits = self._match(data if low == 0 and end == len(data) else data[low:end])
         if hits is None or self._canary not in hits:
             raise DetectorFailed("the trigger set")
+        if len(hits) == 1:
+            return
+        while end - start > 2 * SMALL:
+            # Short stretches call for few patterns each.
+            cut = pieces.joint(data, start, start + SMALL)
+            if cut == 0:
+                break
+            self._piece(data, start, cut, found)
+            start = cut
+            low = start - CONTEXT if start > CONTEXT else 0
+        else:
+            hits = self._match(data[low:end])
+        self._patterns(data, low, start, end, hits, found)
+
+    def _patterns(
+        self, data: bytes, low: int, start: int, end: int, hits: Sequence[int], found: list[Finding]
+    ) -> None:
+        """Run the patterns that the triggers in `hits` call for."""
         if len(hits) == 1:
             return
         canary, called = self._canary, self._called
@@ -173,16 +183,15 @@ class Engine:
                 indexes.update(called[hit])
         for index in indexes:
             detector, search = self.detectors[index], self._search[index]
-            category, check, at = detector.category, detector.check, low
+            check, at = detector.check, low
             while True:
-                match = search(data, at, end)
-                if match is None:
+                first, last = search(data, at, end)
+                if first < 0:
                     break
-                first, last = match.span()
-                hit = check(data, first, last)
-                if hit is None:
+                accepted = check(data, first, last)
+                if accepted is None:
                     at = first + 1 if detector.retry else last
                     continue
-                if hit[0] >= start:
-                    found.append(Finding(hit[0], hit[1], category, hit[2]))
-                at = max(hit[1], first + 1)
+                if accepted.start >= start and accepted.category in self.categories:
+                    found.append(accepted)
+                at = max(accepted.end, first + 1)

@@ -20,12 +20,10 @@ from checkrein_plugins.redaction.shadow import shadow
 @functools.lru_cache(maxsize=64)
 def engine_for(categories: frozenset[str]) -> Engine:
     """The engine for a set of categories; one for all who ask for the same."""
-    from checkrein_plugins.redaction import addresses, identities, numbers, phones, secrets
+    from checkrein_plugins.redaction import addresses, iban, identities, numbers, secrets
 
-    rows = (
-        *numbers.DETECTORS, *phones.DETECTORS, *addresses.DETECTORS, *secrets.DETECTORS, *identities.DETECTORS,
-    )  # fmt: skip
-    return Engine([row for row in rows if row.category in categories])
+    modules = (numbers, iban, addresses, secrets, identities)
+    return Engine((row for module in modules for row in module.DETECTORS), categories)
 
 
 def known(categories: Iterable[str] | None, default: Collection[str] = CATEGORIES) -> frozenset[str]:

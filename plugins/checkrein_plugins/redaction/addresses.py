@@ -42,8 +42,10 @@ _VERSION = re.compile(
 def _ipv4(data: bytes, start: int, end: int) -> Finding | None:
     """Four octets, not part of a longer dotted number, not a version."""
     octets = data[start:end].split(b".")
+    if len(octets) != 4:
+        return None
     for octet in octets:
-        if int(octet) > 255 or len(octet) > 1 and octet[0] == 48:
+        if len(octet) > 3 or int(octet) > 255 or len(octet) > 1 and octet[0] == 48:
             return None
     if start and data[start - 1] in b".-_" and data[start - 2 : start - 1].isalnum():
         return None
@@ -155,9 +157,10 @@ DETECTORS = (
     ),
     Detector(
         "ipv4", frozenset({"ip_address"}),
-        rb"\b\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b",
+        rb"\b\d+\.\d+\.\d+\.\d+(?:\.\d+)*\b",
         (rb"\d\.\d{1,3}\.\d{1,3}\.\d",),
         _ipv4,
+        retry=False,
     ),
     Detector(
         "ipv6", frozenset({"ip_address"}),

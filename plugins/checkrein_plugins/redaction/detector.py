@@ -35,6 +35,8 @@ class Detector:
     retry: bool = True
     """A refused candidate may hide another that starts inside it: search on from its second
     byte. Only for patterns whose matches are short, or the time would grow with their square."""
+    lookback: bool = False
+    """A match may begin in front of the stretch: its value stands behind words in the pattern."""
 
 
 def before(data: bytes, start: int, size: int = 64) -> bytes:

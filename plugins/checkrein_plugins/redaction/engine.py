@@ -9,18 +9,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import re2
 
 from checkrein_plugins.redaction import pieces
-from checkrein_plugins.redaction.detector import CONTEXT, Detector
+from checkrein_plugins.redaction.detector import CONTEXT, Check, Detector
 from checkrein_plugins.redaction.faults import DetectorFailed
 from checkrein_plugins.redaction.findings import Finding
-from checkrein_plugins.redaction.linear import finder, options
+from checkrein_plugins.redaction.linear import ANCHOR, matcher, options
 
 SMALL = 192
 """Bytes that a piece with triggers in it is cut down to, if there are joints."""
+
+
+SHORTEST = 6
+"""Characters of the shortest value: a keyed secret. Less is not searched."""
+_REMEMBERED = 4096
+"""Sets of triggers whose detectors are kept."""
+_Run: TypeAlias = tuple[Any, Check, bool, bool]
 
 
 class Step(NamedTuple):
@@ -43,7 +50,8 @@ class Engine:
         self._match: Any = None
         self._canary = -1
         self._called: list[tuple[int, ...]] = []
-        self._search: list[Any] = []
+        self._all_runs: list[_Run] = []
+        self._runs: dict[tuple[int, ...], tuple[_Run, ...]] = {}
 
     def compile(self) -> None:
         """Compile all patterns now (about 20 ms) instead of at the first text."""
@@ -56,7 +64,9 @@ class Engine:
         for index, detector in enumerate(self.detectors):
             for trigger in detector.triggers:
                 triggers.setdefault(trigger, []).append(index)
-            self._search.append(finder(detector.pattern))
+            self._all_runs.append(
+                (matcher(detector.pattern), detector.check, detector.retry, detector.lookback)
+            )
         chosen = re2.Set.SearchSet(options())
         for trigger in triggers:
             chosen.Add(trigger)
@@ -109,7 +119,7 @@ class Engine:
         return self._forced(data, start, limit, found)
 
     def _upto(self, data: bytes, start: int, end: int, found: list[Finding]) -> int:
-        if end > start:
+        if end - start >= SHORTEST:
             self._piece(data, start, end, found)
         return end
 
@@ -176,22 +186,29 @@ class Engine:
         """Run the patterns that the triggers in `hits` call for."""
         if len(hits) == 1:
             return
-        canary, called = self._canary, self._called
-        indexes: set[int] = set()
-        for hit in hits:
-            if hit != canary:
-                indexes.update(called[hit])
-        for index in indexes:
-            detector, search = self.detectors[index], self._search[index]
-            check, at = detector.check, low
+        key = tuple(hits)
+        runs = self._runs.get(key)
+        if runs is None:
+            runs = self._runs_for(key)
+        categories = self.categories
+        for match, check, retry, lookback in runs:
+            at = low if lookback else start
             while True:
-                first, last = search(data, at, end)
+                first, last = match(ANCHOR, data, at, end)[0]
                 if first < 0:
                     break
                 accepted = check(data, first, last)
                 if accepted is None:
-                    at = first + 1 if detector.retry else last
+                    at = first + 1 if retry else last
                     continue
-                if accepted.start >= start and accepted.category in self.categories:
+                if accepted.start >= start and accepted.category in categories:
                     found.append(accepted)
-                at = max(accepted.end, first + 1)
+                at = accepted.end if accepted.end > first else first + 1
+
+    def _runs_for(self, hits: tuple[int, ...]) -> tuple[_Run, ...]:
+        """The detectors that these triggers call for."""
+        indexes = {index for hit in hits if hit != self._canary for index in self._called[hit]}
+        runs = tuple(self._all_runs[index] for index in sorted(indexes))
+        if len(self._runs) < _REMEMBERED:
+            self._runs[hits] = runs
+        return runs

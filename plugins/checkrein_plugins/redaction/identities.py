@@ -247,5 +247,6 @@ DETECTORS = (
         rb"(?i)(?:passport|reisepass|passeport|pasaporte|passaporto|paspoort)[^\n\x00]{0,48}",
         (rb"(?i)passport|reisepass|passeport|pasaporte|passaporto|paspoort",),
         _passport,
+        lookback=True,
     ),
 )  # fmt: skip

@@ -76,7 +76,6 @@ _SHAPES: tuple[tuple[str, tuple[Check, ...]], ...] = (
     (r"(?:\+?d[. ])?ddd\.ddd\.dddd|ddd\) ?ddd[- ]dddd", (phones.dotted_phone,)),
     (r"\+d(?:[ .()/-]{0,2}d){6,14}", (phones.plus_phone,)),
     (r"ddd ddd? ddd?(?: dd)?", (phones.grouped_nine,)),
-    (r"[+(]{0,2}d(?:[ .()/-]{0,2}d){6,12}", (phones.worded_phone,)),
 )
 """Shape and the checks that may take it, in this order. Shapes of national numbers come in between,
 those of phones with a leading zero first."""
@@ -90,10 +89,10 @@ _ZERO = re.compile(
 )
 _COMPILED = tuple((re.compile(shape), checks) for shape, checks in _SHAPES)
 _NUMERIC = re.compile("|".join(NUMERIC_SHAPES))
+_ANY = re.compile("|".join([shape.replace("\\1", "[ .-]") for shape, _ in _SHAPES]))
 _AS_SHAPE = bytes(100 if 48 <= byte <= 57 else byte for byte in range(256))
 _REMEMBERED = 4096
-"""Shapes whose checks are kept. On text made of random figures the table is full and each shape
-is looked up anew, which costs about 5 us."""
+"""Shapes whose checks are kept."""
 
 _known: dict[bytes, tuple[Check, ...]] = {}
 
@@ -104,9 +103,12 @@ def _checks_for(shape: bytes) -> tuple[Check, ...]:
     found: list[Check] = []
     if _NUMERIC.fullmatch(text):
         found.append(numeric_identity)
-    for form, checks in _COMPILED:
-        if form.fullmatch(text):
-            found.extend(checks)
+    if _ANY.fullmatch(text):
+        for form, checks in _COMPILED:
+            if form.fullmatch(text):
+                found.extend(checks)
+    if 7 <= text.count("d") <= 13:
+        found.append(phones.worded_phone)
     result = tuple(found)
     if len(_known) < _REMEMBERED:
         _known[shape] = result
@@ -135,31 +137,34 @@ def _at(data: bytes, start: int, end: int) -> Finding | None:
 
 _LONGEST = 40
 """Characters of the longest shape (a French number with spaces has 21, a card 23)."""
-_STARTS = re.compile(rb"(?<![0-9.\-])[+(]{0,2}[0-9]|(?<=[^0-9][.\-])[+(]{0,2}[0-9]")
-_ENDS = re.compile(rb"[0-9](?![0-9])")
+_PARTS = re.compile(rb"[ /()+]")
+_INNER = re.compile(
+    rb"(?<![0-9.\-])(?:\d{4}([ .-])\d{4}\1\d{4}\1\d{4}(?:\1\d{3}(?!\d))?|\d{4}([ .-])\d{6}\2\d{4,5}"
+    rb"|[+]\d(?:[ .()/-]{0,2}\d){6,14}|(?:(?:00)?1[-. ]?)?(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]\d{4}"
+    rb"|\d{3}[ .-]\d{2}[ .-]\d{4}|\(?0\d{1,4}\)?(?:[ ./-]\d{2,8}){1,4}|\d\d \d{3} \d{3} \d{3}"
+    rb"|\d{3}\.\d{3}\.\d{3}-\d\d|\d{4} \d{4} \d{4}|[12] \d\d \d\d \d\d \d{3} \d{3} \d\d"
+    rb"|(?:\d\d)?\d{6}[-+]\d{4}|\d{3} \d{3} \d{3}|\d{3} \d\d \d\d \d\d|\d{9,19})(?![0-9]|[.-][0-9])"
+)
+"""The shapes as they are looked for among several numbers in one run."""
 
 
 def _number(data: bytes, start: int, end: int) -> Finding | None:
     """The first number in a run of digits and marks: the whole run, or some groups of it."""
-    whole = not (start and data[start - 1 : start].isalnum() and data[start - 1] < 128)
-    if end - start <= _LONGEST and whole:
-        found = _at(data, start, end)
-        if found or data[start:end].isdigit():
-            return found
-    for match in _STARTS.finditer(data, start, end):
-        first = match.start()
-        if first == start and not whole:
-            continue
-        ends = [at.end() for at in _ENDS.finditer(data, first, min(end, first + _LONGEST))]
-        for last in reversed(ends):
-            if last - first < 7:
-                break
-            if (last < end or first > start or not whole) and (
-                data[last : last + 1] not in b".-" or not data[last + 1 : last + 2].isdigit()
-            ):
-                found = _at(data, first, last)
-                if found:
-                    return found
+    if not (start and data[start - 1 : start].isalnum()):
+        if end - start <= _LONGEST:
+            found = _at(data, start, end)
+            if found:
+                return found
+        if not _PARTS.search(data, start, end):
+            return None
+    at = start
+    while (match := _INNER.search(data, at, end)) is not None:
+        first, last = match.span()
+        if first > start or not data[first - 1 : first].isalnum():
+            found = _at(data, first, last)
+            if found:
+                return found
+        at = first + 1
     return None
 
 

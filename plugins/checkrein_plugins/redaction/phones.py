@@ -74,6 +74,17 @@ def plus_phone(data: bytes, start: int, end: int) -> Finding | None:
     """International form: +, country code, national number of a length that the code allows."""
     if start and (data[start - 1 : start].isalnum() or data[start - 1] in b"+/"):
         return None
+    while True:
+        found = _international(data, start, end)
+        if found:
+            return found
+        # It may have run on into the next number.
+        end = data.rfind(b" ", start, end)
+        if end - start < 8:
+            return None
+
+
+def _international(data: bytes, start: int, end: int) -> Finding | None:
     raw = data[start:end].replace(b"(0)", b"")
     text = digits_of(raw, 0, len(raw)).decode("ascii")
     if text[0] == "0":

@@ -287,6 +287,7 @@ DETECTORS = (
         rb"[a-z0-9_.-]{0,24}[\"'`]?(?:[ \t]{0,4}(?:=>|:=|==?|:|\x01)[ \t]{0,4}|[ \t]{1,4}(?:is[ \t]{1,2})?)(?:(?:bearer|basic|token)[ \t]{1,4})?[\"'`]?[^\s\"'`,;<>\x00\x01]{6,}",
         (rb"(?i)passw|passph|pass[\"']?[:=]|pwd|secret|token|api[_ .-]?key|access[_ .-]?key|account.?key|private.?key|signing.?key|encryption.?key|credential|authoriz|bearer",),
         _keyed_checked,
+        lookback=True,
     ),
 )  # fmt: skip
 """Except PEM blocks, which have no bound and are read by `pieces`."""

@@ -8,31 +8,26 @@ without it is an error, never "nothing found".
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import re2
 
 from checkrein_plugins.redaction import pieces
-from checkrein_plugins.redaction.detector import CONTEXT, Detector
-from checkrein_plugins.redaction.findings import Finding
+from checkrein_plugins.redaction.detector import CONTEXT, Check, Detector
 from checkrein_plugins.redaction.faults import DetectorFailed
+from checkrein_plugins.redaction.findings import Finding
+from checkrein_plugins.redaction.linear import ANCHOR, matcher, options
 
-MEMORY = 64 << 20
-"""Bytes that one RE2 automaton may take. At RE2's own 8 MB a set of triggers is rebuilt all the
-time on random text (seconds for a megabyte)."""
+SMALL = 192
+"""Bytes that a piece with triggers in it is cut down to, if there are joints."""
 
 
-def options(**changes: Any) -> re2.Options:
-    """RE2 options of all patterns here: Latin-1 bytes, no captures, enough memory."""
-    chosen = re2.Options()
-    chosen.encoding = re2.Options.Encoding.LATIN1
-    chosen.max_mem = MEMORY
-    chosen.log_errors = False
-    chosen.never_capture = True
-    for name, value in changes.items():
-        setattr(chosen, name, value)
-    return chosen
+SHORTEST = 6
+"""Characters of the shortest value: a keyed secret. Less is not searched."""
+_REMEMBERED = 4096
+"""Sets of triggers whose detectors are kept."""
+_Run: TypeAlias = tuple[Any, Check, bool, bool]
 
 
 class Step(NamedTuple):
@@ -47,14 +42,16 @@ class Step(NamedTuple):
 class Engine:
     """Finds the values of a list of detectors. Compiled at first use; safe for threads."""
 
-    def __init__(self, detectors: Sequence[Detector]) -> None:
-        self.detectors = tuple(detectors)
-        self.pem = any(detector.category == "secret" for detector in detectors)
+    def __init__(self, detectors: Iterable[Detector], categories: frozenset[str]) -> None:
+        self.categories = categories
+        self.detectors = tuple(row for row in detectors if row.categories & categories)
+        self.pem = "secret" in categories
         self._lock = threading.Lock()
         self._match: Any = None
         self._canary = -1
         self._called: list[tuple[int, ...]] = []
-        self._search: list[Any] = []
+        self._all_runs: list[_Run] = []
+        self._runs: dict[tuple[int, ...], tuple[_Run, ...]] = {}
 
     def compile(self) -> None:
         """Compile all patterns now (about 20 ms) instead of at the first text."""
@@ -67,7 +64,9 @@ class Engine:
         for index, detector in enumerate(self.detectors):
             for trigger in detector.triggers:
                 triggers.setdefault(trigger, []).append(index)
-            self._search.append(re2.compile(detector.pattern, options()).search)
+            self._all_runs.append(
+                (matcher(detector.pattern), detector.check, detector.retry, detector.lookback)
+            )
         chosen = re2.Set.SearchSet(options())
         for trigger in triggers:
             chosen.Add(trigger)
@@ -89,6 +88,9 @@ class Engine:
         """All findings in `data`, unresolved, in its own offsets."""
         found: list[Finding] = []
         start, size = 0, len(data)
+        if size <= pieces.PIECE and pieces.PEM_OPENING not in data:
+            self._piece(data, 0, size, found)
+            return found
         while start < size:
             start = self.step(data, start, True, found).end
         return found
@@ -117,7 +119,7 @@ class Engine:
         return self._forced(data, start, limit, found)
 
     def _upto(self, data: bytes, start: int, end: int, found: list[Finding]) -> int:
-        if end > start:
+        if end - start >= SHORTEST:
             self._piece(data, start, end, found)
         return end
 
@@ -157,32 +159,56 @@ class Engine:
         return Step(end, "token")
 
     def _piece(self, data: bytes, start: int, end: int, found: list[Finding]) -> None:
-        """Run the detectors that the triggers call for over `data[start:end]`."""
+        """Search `data[start:end]`, which lies between joints, or is cut by force."""
         if self._match is None:
             self.compile()
-        low = max(0, start - CONTEXT)
+        low = start - CONTEXT if start > CONTEXT else 0
         hits = self._match(data if low == 0 and end == len(data) else data[low:end])
         if hits is None or self._canary not in hits:
             raise DetectorFailed("the trigger set")
         if len(hits) == 1:
             return
-        canary, called = self._canary, self._called
-        indexes: set[int] = set()
-        for hit in hits:
-            if hit != canary:
-                indexes.update(called[hit])
-        for index in indexes:
-            detector, search = self.detectors[index], self._search[index]
-            category, check, at = detector.category, detector.check, low
+        while end - start > 2 * SMALL:
+            # Short stretches call for few patterns each.
+            cut = pieces.joint(data, start, start + SMALL)
+            if cut == 0:
+                break
+            self._piece(data, start, cut, found)
+            start = cut
+            low = start - CONTEXT if start > CONTEXT else 0
+        else:
+            hits = self._match(data[low:end])
+        self._patterns(data, low, start, end, hits, found)
+
+    def _patterns(
+        self, data: bytes, low: int, start: int, end: int, hits: Sequence[int], found: list[Finding]
+    ) -> None:
+        """Run the patterns that the triggers in `hits` call for."""
+        if len(hits) == 1:
+            return
+        key = tuple(hits)
+        runs = self._runs.get(key)
+        if runs is None:
+            runs = self._runs_for(key)
+        categories = self.categories
+        for match, check, retry, lookback in runs:
+            at = low if lookback else start
             while True:
-                match = search(data, at, end)
-                if match is None:
+                first, last = match(ANCHOR, data, at, end)[0]
+                if first < 0:
                     break
-                first, last = match.span()
-                hit = check(data, first, last)
-                if hit is None:
-                    at = first + 1 if detector.retry else last
+                accepted = check(data, first, last)
+                if accepted is None:
+                    at = first + 1 if retry else last
                     continue
-                if hit[0] >= start:
-                    found.append(Finding(hit[0], hit[1], category, hit[2]))
-                at = max(hit[1], first + 1)
+                if accepted.start >= start and accepted.category in categories:
+                    found.append(accepted)
+                at = accepted.end if accepted.end > first else first + 1
+
+    def _runs_for(self, hits: tuple[int, ...]) -> tuple[_Run, ...]:
+        """The detectors that these triggers call for."""
+        indexes = {index for hit in hits if hit != self._canary for index in self._called[hit]}
+        runs = tuple(self._all_runs[index] for index in sorted(indexes))
+        if len(self._runs) < _REMEMBERED:
+            self._runs[hits] = runs
+        return runs

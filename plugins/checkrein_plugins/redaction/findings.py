@@ -45,8 +45,14 @@ def resolve(found: list[Finding], kept: Collection[str] = ()) -> list[Finding]:
     `kept` are left out, together with whatever less severe they cover.
     """
     if len(found) > 1:
-        found.sort(key=_order)
-        found = list(_resolved(found, kept))
+        found.sort()
+        end = 0
+        for finding in found:
+            if finding.start < end:
+                found.sort(key=_order)
+                found = list(_resolved(found, kept))
+                break
+            end = finding.end
     if kept:
         return [finding for finding in found if finding.category not in kept]
     return found

@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from checkrein_plugins.redaction.detector import Detector, Hit, before, glued, mentions
+from checkrein_plugins.redaction.detector import Detector, glued
+from checkrein_plugins.redaction.findings import Finding
+from checkrein_plugins.redaction.linear import Words
 from checkrein_plugins.redaction.validators import luhn
 
 
@@ -122,98 +124,104 @@ def _personnummer(value: str) -> bool:
     return 1 <= int(value[2:4]) <= 12 and 1 <= int(value[4:6]) % 60 <= 31 and _luhn_text(value)
 
 
+def _dated(value: str) -> bool:
+    """A birth date in the first six digits."""
+    return 1 <= int(value[2:4]) <= 12 and 1 <= int(value[4:6]) <= 31
+
+
 def _always(value: str) -> bool:
     return True
 
 
 class Identity(NamedTuple):
-    """A row of the table: how one country's number is written and what makes it one."""
+    """A row of a table: how one country's number is written and what makes it one."""
 
     subtype: str
     form: str
-    """Python `re` for the whole candidate, as written."""
+    """Python `re` for the whole candidate, as written, in capitals."""
     check: Callable[[str], bool]
     """Gets the candidate in capitals, without spaces and marks."""
-    words: tuple[bytes, ...] = ()
-    """Words in front of it, one of which is needed; empty = the form and the check are enough."""
+    words: Words | None = None
+    """Words in front of it, one of which is needed; None = the form and the check are enough."""
 
 
 _NINO = r"(?!BG|GB|KN|NK|NT|TN|ZZ)[ABCEGHJ-PRSTW-Z][ABCEGHJ-NPRSTW-Z]"
-_TAX_WORDS = (b"tax", b"steuer", b"idnr", b"tin")
+"""Prefixes that HMRC gives out; the one of the sample number, OG, is among them."""
 
-IDENTITIES = (
-    Identity("uk_nino", _NINO + r" ?\d\d ?\d\d ?\d\d ?[A-D]", _always),
+NUMERIC = (
     Identity("de_tax_id", r"\d{11}|\d\d \d{3} \d{3} \d{3}", _german_tax),
-    Identity("pl_pesel", r"\d{11}", _pesel, (b"pesel", b"national", b"id ")),
-    Identity("es_dni", r"(?:\d{8}|[XYZ]\d{7})[- ]?[A-Z]", _dni),
-    Identity("it_codice_fiscale", r"[A-Z]{6}\d\d[A-EHLMPRST]\d\d[A-Z]\d{3}[A-Z]", _codice_fiscale),
-    Identity("fr_nir", r"[12] ?\d\d ?\d\d ?(?:\d\d|2[AB]) ?\d{3} ?\d{3} ?\d\d", _nir),
-    Identity("nl_bsn", r"\d{9}", _bsn, (b"bsn", b"burgerservice", b"sofi")),
+    Identity("pl_pesel", r"\d{11}", _pesel, Words(rb"pesel|national|id ")),
+    Identity("fr_nir", r"[12] ?\d\d ?\d\d ?\d\d ?\d{3} ?\d{3} ?\d\d", _nir),
+    Identity("nl_bsn", r"\d{9}|\d{4}[. ]\d\d[. ]\d{3}", _bsn, Words(rb"bsn|burgerservice|sofi")),
     Identity("br_cpf", r"\d{3}\.\d{3}\.\d{3}-\d\d", _cpf),
-    Identity("br_cpf", r"\d{11}", _cpf, (b"cpf",)),
-    Identity("cn_resident", r"[1-9]\d{5}(?:19|20)\d{9}[\dX]", _resident),
-    Identity("sg_nric", r"[STFGM]\d{7}[A-Z]", _nric),
+    Identity("br_cpf", r"\d{11}", _cpf, Words(rb"cpf")),
+    Identity("cn_resident", r"[1-9]\d{5}(?:19|20)\d{10}", _resident),
     Identity("in_aadhaar", r"[2-9]\d{3} \d{4} \d{4}", _aadhaar),
-    Identity("in_aadhaar", r"[2-9]\d{11}", _aadhaar, (b"aadha", b"uidai")),
-    Identity("in_pan", r"[A-Z]{3}[ABCFGHLJPT][A-Z]\d{4}[A-Z]", _always),
+    Identity("in_aadhaar", r"[2-9]\d{11}", _aadhaar, Words(rb"aadha|uidai")),
     Identity("se_personnummer", r"(?:19|20)?\d{6}[-+]\d{4}", _personnummer),
-    Identity("ca_sin", r"\d{3}[ -]\d{3}[ -]\d{3}", _luhn_text, (b"sin", b"social insurance")),
-    Identity("kr_rrn", r"\d{6}-[1-8]\d{6}", _always),
+    Identity("ca_sin", r"\d{3}[ -]\d{3}[ -]\d{3}", _luhn_text, Words(rb" sin|social insurance")),
+    Identity("kr_rrn", r"\d{6}-[1-8]\d{6}", _dated),
     Identity(
         "tax_id", r"\d{2,3}[ /-]?\d{3}[ /-]?\d{3,5}[ /-]?\d{0,3}", _always,
-        (b"steuer-id", b"steueridentifikation", b"national id", b"identity number", b"id number",
-         b"tax number", b"national insurance", b"personal id"),
+        Words(rb"steuer-id|steueridentifikation|steuernummer|national id|identity number|tax number|personal id"),
     ),
 )  # fmt: skip
-"""Extend here: a row is enough if the candidate pattern below covers its form."""
+"""Numbers without letters. To add one, add a row here, its shape to `NUMERIC_SHAPES`, and a trigger
+to the detector in `numbers` if none of those there is part of it."""
 
-_FORMS = tuple((row, re.compile(row.form)) for row in IDENTITIES)
+NUMERIC_SHAPES = (
+    r"d{9}", r"d{11}", r"d{12}", r"d{15}", r"d{18}", r"dd ddd ddd ddd", r"ddd\.ddd\.ddd-dd",
+    r"dddd[. ]dd[. ]ddd", r"d dd dd dd ddd ddd dd", r"dddd dddd dddd", r"(?:dd)?dddddd[-+]dddd",
+    r"dddddd-ddddddd", r"ddd[ -]ddd[ -]ddd", r"ddd?[ /-]ddd[ /-]ddd(?:dd)?(?:[ /-]d{1,3})?",
+)  # fmt: skip
+
+LETTERED = (
+    Identity("uk_nino", _NINO + r" ?\d\d ?\d\d ?\d\d ?[A-D]", _always),
+    Identity("es_dni", r"(?:\d{8}|[XYZ]\d{7})[- ]?[A-Z]", _dni),
+    Identity("it_codice_fiscale", r"[A-Z]{6}\d\d[A-EHLMPRST]\d\d[A-Z]\d{3}[A-Z]", _codice_fiscale),
+    Identity("fr_nir", r"[12] ?\d\d ?\d\d ?2[AB] ?\d{3} ?\d{3} ?\d\d", _nir),
+    Identity("cn_resident", r"[1-9]\d{5}(?:19|20)\d{9}X", _resident),
+    Identity("sg_nric", r"[STFGM]\d{7}[A-Z]", _nric),
+    Identity("in_pan", r"[A-Z]{3}[ABCFGHLJPT][A-Z]\d{4}[A-Z]", _always, Words(rb"pan|tax|india")),
+)
+"""Numbers with letters. To add one, add a row here and its form to the detector below."""
+
+_NUMERIC_FORMS = tuple((row, re.compile(row.form)) for row in NUMERIC)
+_LETTERED_FORMS = tuple((row, re.compile(row.form)) for row in LETTERED)
 
 
-def _identity(data: bytes, start: int, end: int) -> Hit | None:
-    """Try the rows of the table; the first whose form, words and check agree decides."""
+def numeric_identity(data: bytes, start: int, end: int) -> Finding | None:
+    """The first row of `NUMERIC` whose form, words and check agree."""
+    return _first(_NUMERIC_FORMS, data, start, end)
+
+
+def _lettered_identity(data: bytes, start: int, end: int) -> Finding | None:
     left, right = data[start - 1 : start] if start else b"", data[end : end + 1]
     if left and left in b"._-/\\" or right and right in b"_-/":
         return None
-    if right == b"." and data[end + 1 : end + 2].isdigit():
-        return None
-    raw = data[start:end].decode("ascii")
-    upper = raw.upper()
-    context = None
-    for row, form in _FORMS:
-        if form.fullmatch(upper) is None:
+    return _first(_LETTERED_FORMS, data, start, end)
+
+
+def _first(
+    rows: tuple[tuple[Identity, re.Pattern[str]], ...], data: bytes, start: int, end: int
+) -> Finding | None:
+    text = data[start:end].decode("ascii").upper()
+    for row, form in rows:
+        if form.fullmatch(text) is None:
             continue
-        if row.words:
-            context = before(data, start) if context is None else context
-            if not mentions(context, row.words):
-                continue
-        if row.check("".join(filter(str.isalnum, upper))):
-            return start, end, row.subtype
+        if row.words is not None and not row.words.before(data, start):
+            continue
+        if row.check("".join(filter(str.isalnum, text))):
+            return Finding(start, end, "national_id", row.subtype)
     return None
 
 
-_DIGITS = re.compile(rb"\d[\d ./-]{5,20}\d[A-Z]?\b", re.ASCII)
+_PASSPORT_VALUE = re.compile(
+    rb"\b(?:[A-Z]{0,3} ?\d{6,9}[A-Z]?|[A-Z][A-Z0-9]{7,8}|[a-z]{1,2}\d{6,8})\b", re.ASCII
+)
 
 
-def _worded_identity(data: bytes, start: int, end: int) -> Hit | None:
-    """The number right behind a word that says what it is."""
-    match = _DIGITS.search(data, start, end)
-    if match is None:
-        return None
-    first, last = match.span()
-    hit = _identity(data, first, last)
-    while hit is None and (cut := data.rfind(b" ", first, last)) > 0:
-        last = cut
-        if last - first < 8:
-            return None
-        hit = _identity(data, first, last)
-    return hit
-
-
-_PASSPORT_VALUE = re.compile(rb"\b(?:[A-Z]{0,3} ?\d{6,9}[A-Z]?|[A-Z][A-Z0-9]{7,8}|[a-z]{1,2}\d{6,8})\b", re.ASCII)
-
-
-def _passport(data: bytes, start: int, end: int) -> Hit | None:
+def _passport(data: bytes, start: int, end: int) -> Finding | None:
     """The first number behind the word: up to three letters and digits, or a German mixture."""
     for match in _PASSPORT_VALUE.finditer(data, start + 8, end):
         first, last = match.span()
@@ -221,32 +229,24 @@ def _passport(data: bytes, start: int, end: int) -> Hit | None:
         if last == end and data[end : end + 1].isalnum():
             break
         if sum(48 <= char <= 57 for char in raw) >= 2 and not glued(data, first, last):
-            return first + len(raw) - len(raw.lstrip()), last, "passport"
+            return Finding(first + len(raw) - len(raw.lstrip()), last, "passport")
     return None
 
 
 DETECTORS = (
     Detector(
-        "identity", "national_id",
-        rb"\b(?:(?i:[A-Z]{2} ?\d\d ?\d\d ?\d\d ?[A-D])|\d\d \d{3} \d{3} \d{3}|\d{3}\.\d{3}\.\d{3}-\d\d|(?:\d{2})?\d{6}[-+]\d{4}|\d{6}-\d{7}"
-        rb"|[2-9]\d{3} \d{4} \d{4}|[12] \d\d \d\d \d[\dAB] \d{3} \d{3} \d\d|[1-9]\d{10}|[12]\d{14}|[1-9]\d{16}[\dXx]"
+        "lettered_identity", frozenset({"national_id"}),
+        rb"\b(?:(?i:[A-Z]{2} ?\d\d ?\d\d ?\d\d ?[A-D])|[12] ?\d\d ?\d\d ?2[ABab] ?\d{3} ?\d{3} ?\d\d|[1-9]\d{16}[Xx]"
         rb"|\d{8}[- ]?[A-Z]|[XYZ]\d{7}[- ]?[A-Z]|(?i:[A-Z]{6}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z])|[STFGM]\d{7}[A-Z]|[A-Z]{5}\d{4}[A-Z])\b",
-        (rb"(?i)\b[A-Z]{2} ?\d\d ?\d\d ?\d\d ?[A-D]\b", rb"\d\d \d{3} \d{3} \d{3}\b", rb"\.\d{3}-\d\d\b", rb"\b\d{6}[-+]\d{4}", rb"\b\d{8}-\d{4}\b",
-         rb"\d{4} \d{4} \d{4}\b", rb"\b[12] \d\d \d\d ", rb"\b\d{8}[- ]?[A-Z]\b", rb"\b[A-Z]\d{7}[- ]?[A-Z]\b", rb"\b[1-9]\d{10}\b", rb"\b[12]\d{14}\b", rb"\d{11}[\dXx]\b",
-         rb"(?i)[A-Z]{2}\d\d[A-Z]\d\d[A-Z]\d", rb"\b[A-Z]{5}\d{4}[A-Z]\b"),
-        _identity,
+        (rb"(?i)\b[A-Z]{2} ?\d\d ?\d\d ?\d\d ?[A-D]\b", rb"\b\d{8}[- ]?[A-Z]\b", rb"\b[A-Z]\d{7}[- ]?[A-Z]\b", rb"\d{11}[Xx]\b",
+         rb"\b[12] ?\d\d ?\d\d ?2[ABab]", rb"(?i)[A-Z]{2}\d\d[A-Z]\d\d[A-Z]\d", rb"\b[A-Z]{5}\d{4}[A-Z]\b"),
+        _lettered_identity,
     ),
     Detector(
-        "worded_identity", "national_id",
-        rb"(?i)(?:\bbsn\b|burgerservice|\bsofi|steuer|national.?id|identity.?num|\bid.?number|\bsin\b|social ins|\bcpf\b|tax.?num|tax.?id|insurance.?num|aadha|pesel|personal.?id|nino\b)"
-        rb"[^0-9\x00]{0,24}\d[0-9A-Z./ -]{6,20}\b",
-        (rb"(?i)\bbsn\b|burgerservice|\bsofi|steuer|national.?id|identity.?num|\bid.?number|\bsin\b|social ins|\bcpf\b|tax.?num|tax.?id|insurance.?num|aadha|pesel|personal.?id",),
-        _worded_identity,
-    ),
-    Detector(
-        "passport", "passport",
+        "passport", frozenset({"passport"}),
         rb"(?i)(?:passport|reisepass|passeport|pasaporte|passaporto|paspoort)[^\n\x00]{0,48}",
         (rb"(?i)passport|reisepass|passeport|pasaporte|passaporto|paspoort",),
         _passport,
+        lookback=True,
     ),
 )  # fmt: skip

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import re
 
+import re2
+
 from checkrein_plugins.redaction.detector import CONTEXT
+from checkrein_plugins.redaction.linear import options
 
 PIECE = 2048
 """Most bytes between two cuts: also the most visible characters that a stream keeps back."""
@@ -22,27 +25,23 @@ AHEAD = 16
 """Bytes behind a forced cut's window that must be known, or the end of the text."""
 
 _WORD = re.compile(rb"[a-z\xe0-\xff]{3}[,;.!?]?[ \t]|\xd7\xd7")
-_TOKEN = re.compile(rb"[A-Za-z0-9_\-.+/=%~:]*")
+_TOKEN = re2.compile(rb"[A-Za-z0-9_.+/=%~:-]*", options())
 
 
 def joint(data: bytes, start: int, end: int) -> int:
     """Return some joint in `(start, end]`, a late one if possible; 0 if there is none."""
-    for mark in (b"\n", b"\0", b'"'):
-        at = data.rfind(mark, start, end)
-        if at >= start + (end - start) // 2:
+    half = start + (end - start) // 2
+    for mark in (b"\n", b'"', b"\0"):
+        at = data.rfind(mark, half, end)
+        if at > 0:
             return at + 1
-    reach = 128
-    while True:
-        low = max(start, end - reach)
-        found = 0
-        for match in _WORD.finditer(data, low, end):
-            found = match.end()
-        if found:
-            return found
-        if low == start:
-            break
-        reach *= 4
-    return max(data.rfind(mark, start, end) for mark in (b"\n", b"\0", b'"')) + 1
+    at = data.rfind(b" ", half, end)
+    while at > start:
+        word = data[at - 3 : at]
+        if word.isalpha() and word.islower():
+            return at + 1
+        at = data.rfind(b" ", half, at)
+    return last_joint(data, start, end)
 
 
 def last_joint(data: bytes, start: int, end: int) -> int:
@@ -59,18 +58,18 @@ def last_joint(data: bytes, start: int, end: int) -> int:
 def token_end(data: bytes, start: int) -> int:
     """End of the run of token characters that begins at `start`."""
     match = _TOKEN.match(data, start)
-    return match.end() if match else start
+    return int(match.end()) if match else start
 
 
 PEM_OPENING = b"-----BEGIN "
 _PEM_HEADER = re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_PEM_LINES = (
-    rb"(?:\s{0,8}(?:[A-Za-z0-9+/=]{16,}+|"
-    rb"(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset): ?[^\n\"\x00]{0,200}+))*+"
+_PEM_LINES = re2.compile(
+    rb"(?:\s{0,8}(?:[A-Za-z0-9+/=]{16}[A-Za-z0-9+/=]*"
+    rb"|(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset): ?[^\n\"\x00]{0,200}))*",
+    options(),
 )
-_PEM_TAIL = rb"(?:\s{0,8}[A-Za-z0-9+/=]{1,15}(?=\s{0,8}(?:-----END|[\"'\x00<]|$)))?(?:\s{0,8}-----END [A-Z0-9 ]{0,60}-----)?"
-_PEM_BODY = re.compile(_PEM_LINES)
-_PEM_REST = re.compile(_PEM_LINES + _PEM_TAIL)
+_PEM_LAST = re.compile(rb"\s{0,8}[A-Za-z0-9+/=]{1,15}(?=\s{0,8}(?:-----END|[\"'\x00<]|\Z))")
+_PEM_CLOSING = re.compile(rb"\s{0,8}-----END [A-Z0-9 ]{0,60}-----")
 PEM_AHEAD = 320
 """Bytes behind a PEM block's last full line that decide where it ends: a header line (at most
 230), or the last word and the closing line (at most 111)."""
@@ -94,21 +93,33 @@ def pem_header(data: bytes, start: int, end: int, final: bool) -> tuple[int, int
 
 def pem_end(data: bytes, start: int) -> int:
     """End of the PEM block whose header ends at `start`, once the whole text is known."""
-    match = _PEM_REST.match(data, start)
-    return match.end() if match else start
+    end = _pem_lines(data, start)
+    last = _PEM_LAST.match(data, end)
+    if last:
+        end = last.end()
+    closing = _PEM_CLOSING.match(data, end)
+    return closing.end() if closing else end
+
+
+def _pem_lines(data: bytes, start: int) -> int:
+    match = _PEM_LINES.match(data, start)
+    return int(match.end()) if match else start
 
 
 def pem_swallow(data: bytes) -> tuple[int, bool]:
     """Read on in an open PEM block: how much may be forgotten, and whether the block has ended."""
-    body = _PEM_BODY.match(data)
-    end = body.end() if body else 0
+    end = _pem_lines(data, 0)
     rest = pem_end(data, 0)
     if len(data) - end > PEM_AHEAD or (data[end:rest].endswith(b"-----") and rest < len(data)):
         return rest, True
+    # What is left of the last line must still count as one: 16 characters at least.
     keep = end
-    while keep and end - keep < 16 and data[keep - 1 : keep].isalnum():
+    while keep and end - keep < 16 and data[keep - 1] in _BASE64:
         keep -= 1
     return (keep if end - keep == 16 else 0), False
+
+
+_BASE64 = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
 
 
 def context_of(data: bytes, start: int) -> bytes:

@@ -7,7 +7,8 @@ import binascii
 import json
 import re
 
-from checkrein_plugins.redaction.detector import Detector, Hit, before
+from checkrein_plugins.redaction.detector import Detector, before
+from checkrein_plugins.redaction.findings import Finding
 from checkrein_plugins.redaction.validators import entropy
 
 TOKENS: tuple[tuple[str, bytes], ...] = (
@@ -109,7 +110,7 @@ _TOKEN_TRIGGERS = (rb"\b(?:" + _HEADS + rb")[A-Za-z0-9_-]{3}",)
 _ALL_TOKENS = re.compile(rb"|".join(rb"(" + form + rb")" for _, form in TOKENS))
 
 
-def _token(data: bytes, start: int, end: int) -> Hit | None:
+def _token(data: bytes, start: int, end: int) -> Finding | None:
     """A run that begins like a token: its maker's form must fit, up to the end of the word."""
     if start and data[start - 1] in b"-_/" and data[start] != 104:
         return None
@@ -129,7 +130,7 @@ def _token(data: bytes, start: int, end: int) -> Hit | None:
         return None
     while data[last : last + 1] == b"=":
         last += 1
-    return start, last, kind
+    return Finding(start, last, "secret", kind)
 
 
 _OPEN_TOKEN = 200
@@ -144,20 +145,20 @@ def _decoded(part: bytes) -> object:
         return None
 
 
-def _jwt(data: bytes, start: int, end: int) -> Hit | None:
+def _jwt(data: bytes, start: int, end: int) -> Finding | None:
     """The header must be a JSON object that names an algorithm or a type (RFC 7515)."""
     if data[start - 1 : start] in (b"-", b"_", b"."):
         return None
     header = data[start : data.index(b".", start)]
     if len(header) > 1500:
-        return start, end, "jwt"
+        return Finding(start, end, "secret", "jwt")
     decoded = _decoded(header)
     if isinstance(decoded, dict) and ("alg" in decoded or "typ" in decoded or "enc" in decoded):
-        return start, end, "jwt"
+        return Finding(start, end, "secret", "jwt")
     return None
 
 
-def _password_in_url(data: bytes, start: int, end: int) -> Hit | None:
+def _password_in_url(data: bytes, start: int, end: int) -> Finding | None:
     """The password of `scheme://user:password@host`."""
     at = data.rfind(b"@", start, end)
     colon = data.find(b":", data.find(b"://", start, at) + 3, at)
@@ -166,7 +167,7 @@ def _password_in_url(data: bytes, start: int, end: int) -> Hit | None:
     value = data[colon + 1 : at]
     if _PLACEHOLDER.match(value.decode("latin-1")):
         return None
-    return colon + 1, at, "password"
+    return Finding(colon + 1, at, "secret", "password")
 
 
 _PLACEHOLDER = re.compile(
@@ -186,7 +187,7 @@ _HEX = re.compile(r"[0-9a-fA-F]{16,128}")
 _VALUE_END = re.compile(rb"[\s\"'`,;<>\x00\x01]|$")
 
 
-def _keyed(data: bytes, start: int, end: int) -> Hit | None:
+def _keyed(data: bytes, start: int, end: int) -> Finding | None:
     """A value behind a name that says it is secret, if it looks like one."""
     raw = data[start:end]
     name = _NAME.match(raw)
@@ -208,7 +209,7 @@ def _keyed(data: bytes, start: int, end: int) -> Hit | None:
     key = name[0].lower()
     if not _secret_like(value, key, quoted=quote in (b'"', b"'", b"`", b"\1")):
         return None
-    return value_at, stop, "keyed"
+    return Finding(value_at, stop, "secret", "keyed")
 
 
 _NAME = re.compile(
@@ -243,7 +244,7 @@ def _secret_like(value: str, key: bytes, quoted: bool) -> bool:
     return kinds >= 2 and entropy(value) >= (3.2 if _STRONG.search(key) else 3.7)
 
 
-def _keyed_checked(data: bytes, start: int, end: int) -> Hit | None:
+def _keyed_checked(data: bytes, start: int, end: int) -> Finding | None:
     name_end = min(end, start + 40)
     head = data[start:name_end].lower()
     if _WEAK_NAME.search(before(data, start, 10)[-10:] + head[:20].split(b"=")[0].split(b":")[0]):
@@ -254,38 +255,39 @@ def _keyed_checked(data: bytes, start: int, end: int) -> Hit | None:
 
 DETECTORS = (
     Detector(
-        "token", "secret",
+        "token", frozenset({"secret"}),
         rb"\b(?:" + _HEADS + rb")[A-Za-z0-9_./+:@-]{6}[A-Za-z0-9_./+:@-]*",
         _TOKEN_TRIGGERS,
         _token,
     ),
     Detector(
-        "token_by_middle", "secret",
+        "token_by_middle", frozenset({"secret"}),
         rb"[A-Za-z0-9_-]{8,}(?::AA[A-Za-z0-9_-]{33}|-us\d{1,2}\b|\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{20,}|\.atlasv1\.[A-Za-z0-9_-]{20,}|\.[a-f0-9]{64})",
         (rb":AA[A-Za-z0-9_-]{8}", rb"[0-9a-f]{8}-us\d", rb"\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{12}", rb"\.atlasv1\.", rb"\bpat[A-Za-z0-9]{14}\."),
         _token,
         retry=False,
     ),
     Detector(
-        "jwt", "secret",
+        "jwt", frozenset({"secret"}),
         rb"\bey[JK][A-Za-z0-9_-]{12,}\.(?:ey[JKA-Za-z0-9_-]{4,}|[A-Za-z0-9_-]{0,600}\.[A-Za-z0-9_-]{16,})(?:\.[A-Za-z0-9_-]+){0,3}",
         (rb"\bey[JK][A-Za-z0-9_-]{8}",),
         _jwt,
         retry=False,
     ),
     Detector(
-        "url_password", "secret",
+        "url_password", frozenset({"secret"}),
         rb"\b[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s\"'<>/@:\x00-\x20]{0,128}:[^\s\"'<>/\x00-\x20]{1,256}@",
         (rb"://[^\s\"'<>/@:]{0,64}:[^\s\"'<>/@]",),
         _password_in_url,
     ),
     Detector(
-        "keyed", "secret",
+        "keyed", frozenset({"secret"}),
         rb"(?i)(?:passw(?:or)?d|passwd|passphrase|pass|pwd|secret|token|api[_ .-]?key|apikey|access[_ .-]?key|account[_-]?key"
         rb"|private[_-]?key|signing[_-]?key|encryption[_-]?key|shared[_-]?access[_-]?key|credential|authorization|bearer|x-api-key|authtoken)"
         rb"[a-z0-9_.-]{0,24}[\"'`]?(?:[ \t]{0,4}(?:=>|:=|==?|:|\x01)[ \t]{0,4}|[ \t]{1,4}(?:is[ \t]{1,2})?)(?:(?:bearer|basic|token)[ \t]{1,4})?[\"'`]?[^\s\"'`,;<>\x00\x01]{6,}",
         (rb"(?i)passw|passph|pass[\"']?[:=]|pwd|secret|token|api[_ .-]?key|access[_ .-]?key|account.?key|private.?key|signing.?key|encryption.?key|credential|authoriz|bearer",),
         _keyed_checked,
+        lookback=True,
     ),
 )  # fmt: skip
 """Except PEM blocks, which have no bound and are read by `pieces`."""

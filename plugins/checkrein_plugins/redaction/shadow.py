@@ -33,7 +33,7 @@ _SHRINKS = re.compile(
     r"""|\\{1,8}(?:u[0-9A-Fa-f]{4}|["/bfnrt])"""
 )
 _HAS_INVISIBLE = re.compile(f"[{_INVISIBLE}]")
-_FOLDABLE = re.compile("[\x85\xa0\xb2-\xb4\xb7\xb9\u0100-\U0010ffff]+")
+_FOLDABLE = re.compile("[\x85\xa0\xb2-\xb4\xb7\xb9\u0100-\U0010ffff]{1,1024}")
 
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "/": "/", "b": "\n", "f": "\n"}
 

@@ -12,7 +12,7 @@ from checkrein_plugins.redaction import pieces
 from checkrein_plugins.redaction.engine import Engine
 from checkrein_plugins.redaction.findings import Finding, resolve
 from checkrein_plugins.redaction.shadow import Shadow, shadow
-from checkrein_plugins.redaction.text import placeholder
+from checkrein_plugins.redaction.text import Writer
 
 
 class TextFilter:
@@ -28,6 +28,7 @@ class TextFilter:
         self._pending = ""
         self._context = b""
         self._open = ""
+        self._writer = Writer()
         self.found: list[str] = []
         """Categories of what was replaced so far, in order."""
 
@@ -75,15 +76,16 @@ class TextFilter:
         if start == offset and not found:
             return False
         at = 0
+        writer, pending = self._writer, self._pending
         for finding in resolve(found, self._kept):
-            first = shade.start(finding.start - offset)
-            out.append(self._pending[at:first])
-            out.append(placeholder(finding.category))
+            first, last = shade.start(finding.start - offset), shade.end(finding.end - offset)
+            out.append(writer.text(pending[at:first]))
+            out.append(writer.value(pending[first:last], finding.category))
             self.found.append(finding.category)
-            at = shade.end(finding.end - offset)
+            at = last
         end = shade.end(start - offset)
         if end > at:
-            out.append(self._pending[at:end])
+            out.append(writer.text(pending[at:end]))
         self._forget(data, start, end)
         return self._open != ""
 

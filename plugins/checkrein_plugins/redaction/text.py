@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Collection, Iterable
 
 from checkrein.errors import ConfigError
@@ -20,12 +21,10 @@ from checkrein_plugins.redaction.shadow import shadow
 @functools.lru_cache(maxsize=64)
 def engine_for(categories: frozenset[str]) -> Engine:
     """The engine for a set of categories; one for all who ask for the same."""
-    from checkrein_plugins.redaction import addresses, identities, numbers, phones, secrets
+    from checkrein_plugins.redaction import addresses, iban, identities, numbers, secrets
 
-    rows = (
-        *numbers.DETECTORS, *phones.DETECTORS, *addresses.DETECTORS, *secrets.DETECTORS, *identities.DETECTORS,
-    )  # fmt: skip
-    return Engine([row for row in rows if row.category in categories])
+    modules = (numbers, iban, addresses, secrets, identities)
+    return Engine((row for module in modules for row in module.DETECTORS), categories)
 
 
 def known(categories: Iterable[str] | None, default: Collection[str] = CATEGORIES) -> frozenset[str]:
@@ -85,16 +84,63 @@ def placeholder(category: str) -> str:
     return f"[{category.upper()}]"
 
 
+_ESCAPE = re.compile(r"\\.", re.DOTALL)
+
+
+class Writer:
+    """Puts placeholders into a text, so that JSON stays JSON.
+
+    In a text that begins with a brace or a bracket, the placeholder of a bare number is quoted.
+    What it does at a place depends on nothing behind it, so a stream may be written piece by piece.
+    """
+
+    def __init__(self) -> None:
+        self._json: bool | None = None
+        self._inside = False
+        self._last = ""
+
+    def text(self, text: str) -> str:
+        """Note text that is passed on as it is, and return it."""
+        if self._json is None:
+            begin = text.lstrip()
+            if begin:
+                self._json = begin[0] in "{["
+        if self._json:
+            plain = _ESCAPE.sub("", text) if "\\" in text else text
+            self._inside ^= plain.count('"') % 2 == 1
+            self._last = (self._last + text[-64:].rstrip())[-2:]
+        return text
+
+    def value(self, value: str, category: str) -> str:
+        """Return what stands in place of `value`."""
+        mark = placeholder(category)
+        if self._json is None:
+            self._json = False
+        if self._json and not self._inside and value.isdigit():
+            last = self._last[-1:]
+            if last in "[," or self._last == '":':
+                mark = f'"{mark}"'
+        self._last = "]"
+        return mark
+
+
 def replaced(text: str, found: Collection[Finding]) -> str:
     """`text` with findings (in order, not overlapping) replaced; itself if there are none."""
     if not found:
         return text
     parts: list[str] = []
     last = 0
-    for start, end, category, _ in found:
-        parts.append(text[last:start])
-        parts.append(placeholder(category))
-        last = end
+    if text.lstrip()[:1] in ("{", "["):
+        writer = Writer()
+        for start, end, category, _ in found:
+            parts.append(writer.text(text[last:start]))
+            parts.append(writer.value(text[start:end], category))
+            last = end
+    else:
+        for start, end, category, _ in found:
+            parts.append(text[last:start])
+            parts.append(placeholder(category))
+            last = end
     parts.append(text[last:])
     return "".join(parts)
 

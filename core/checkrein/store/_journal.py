@@ -166,8 +166,17 @@ class Journal:
             digest = chain_hash(prev, seq, n, event.attempt, event.at, ref, body)
             done.append(
                 Event(
-                    seq, session.id, n, event.kind, event.call, event.attempt, event.at,
-                    event.view, ref.hex(), prev.hex(), digest.hex(),
+                    seq,
+                    session.id,
+                    n,
+                    event.kind,
+                    event.call,
+                    event.attempt,
+                    event.at,
+                    event.view,
+                    ref.hex(),
+                    prev.hex(),
+                    digest.hex(),
                 )
             )
         return done

@@ -15,7 +15,7 @@ from checkrein.errors import (
     SessionClosed,
     Unencodable,
 )
-from checkrein.store import Batch, Event, HoldRow, NewEvent, Put, SessionPut, SettleRow
+from checkrein.store import Batch, Event, NewEvent, Put, SessionPut
 
 GENESIS = bytes(32)
 """What the first event of a session names as its predecessor."""
@@ -146,27 +146,27 @@ def look_up(body: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def check_event(event: NewEvent) -> None:
-    """Refuse an event without a kind or with numbers that no backend can store."""
+    """Refuse an event without a kind."""
     if not event.kind:
         raise ConfigError(f"event of call {event.call!r}: kind is empty")
 
 
-def check_hold(hold: HoldRow) -> None:
-    """Refuse a hold whose numbers make no sense."""
-    if not 0 <= hold.amount <= MAX_AMOUNT:
-        raise ConfigError(
-            f"hold {hold.id}: amount {hold.amount} is not between 0 and {MAX_AMOUNT}"
-        )
-    if hold.window is not None and not 0 < hold.window <= 1e9:
-        raise ConfigError(f"hold {hold.id}: window {hold.window} is not above 0 s (at most 1e9)")
-
-
-def check_settle(settle: SettleRow) -> None:
-    """Refuse a settle that books less than nothing or more than fits."""
-    if not 0 <= settle.actual <= MAX_AMOUNT:
-        raise ConfigError(
-            f"hold {settle.id}: actual {settle.actual} is not between 0 and {MAX_AMOUNT}"
-        )
+def check_batch(batch: Batch) -> None:
+    """Refuse numbers that make no sense or fit no backend, before anything else is looked at."""
+    for event in batch.events:
+        check_event(event)
+    for hold in batch.holds:
+        if not 0 <= hold.amount <= MAX_AMOUNT:
+            raise ConfigError(
+                f"hold {hold.id}: amount {hold.amount} is not between 0 and {MAX_AMOUNT}"
+            )
+        if hold.window is not None and not 1e-6 <= hold.window <= 1e9:
+            raise ConfigError(f"hold {hold.id}: window {hold.window} s is not in 1e-6 to 1e9")
+    for settle in batch.settles:
+        if not 0 <= settle.actual <= MAX_AMOUNT:
+            raise ConfigError(
+                f"hold {settle.id}: actual {settle.actual} is not between 0 and {MAX_AMOUNT}"
+            )
 
 
 def micros(window: float) -> int:

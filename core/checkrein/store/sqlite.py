@@ -28,8 +28,9 @@ from checkrein.store import (
     SessionRow,
     StoreOptions,
     Tree,
+    _audit,
+    _read,
 )
-from checkrein.store import _audit, _read
 from checkrein.store._connections import Connections, unavailable
 from checkrein.store._listeners import Listeners
 from checkrein.store._rules import claim_conflict, micros
@@ -159,7 +160,11 @@ class SqliteStore:
     ) -> Page:
         """Sessions, newest first."""
         wanted = {
-            "state": state, "rollback": rollback, "owner": owner, "parent": parent, "agent": agent
+            "state": state,
+            "rollback": rollback,
+            "owner": owner,
+            "parent": parent,
+            "agent": agent,
         }
         with self._connections.reading() as connection:
             return _read.read_sessions(connection, wanted, after, limit)
@@ -178,8 +183,14 @@ class SqliteStore:
         """Events in the order of `seq`."""
         with self._connections.reading() as connection:
             return _read.read_events(
-                connection, session=session, call=call, kinds=kinds, after=after, before=before,
-                reverse=reverse, limit=limit,
+                connection,
+                session=session,
+                call=call,
+                kinds=kinds,
+                after=after,
+                before=before,
+                reverse=reverse,
+                limit=limit,
             )
 
     def payload(self, seq: int) -> Tree | Erased | None:
@@ -202,7 +213,8 @@ class SqliteStore:
             for seq in seqs:
                 row = cursor.execute(
                     "SELECT ref, salt, data, place FROM events WHERE seq = ? "
-                    "AND place IS NOT NULL AND (place != 'omitted' OR salt != x'')", (seq,)
+                    "AND place IS NOT NULL AND (place != 'omitted' OR salt != x'')",
+                    (seq,),
                 ).fetchone()
                 if row is None:
                     continue
@@ -366,6 +378,7 @@ def _extra(extra: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(
                 f"store option {name!r} is not known to SQLite stores ({', '.join(known)} are)"
             )
-        if isinstance(value, bool) or not isinstance(value, known[name]) or not value > 0:
+        number = isinstance(value, known[name]) and not isinstance(value, bool)
+        if not number or not value > 0:
             raise ConfigError(f"store option {name!r}: {value!r} is not a number above 0")
     return dict(extra)

@@ -31,14 +31,8 @@ MISSING = "missing"
 
 
 def chain_body(session: str, kind: str, call: str, view: str) -> bytes:
-    """Encode the text columns of an event for `chain_hash`.
-
-    Raises `Unencodable` for text that has no UTF-8 form (a lone surrogate).
-    """
-    try:
-        return f"{len(session)} {len(kind)} {len(call)}\n{session}{kind}{call}{view}".encode()
-    except UnicodeEncodeError as error:
-        raise Unencodable("event", "str", "a lone surrogate has no UTF-8 form") from error
+    """Encode the text columns of an event for `chain_hash`."""
+    return f"{len(session)} {len(kind)} {len(call)}\n{session}{kind}{call}{view}".encode()
 
 
 def chain_hash(
@@ -146,16 +140,31 @@ def look_up(body: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def check_event(event: NewEvent) -> None:
-    """Refuse an event without a kind."""
+    """Refuse an event without a kind, and text that has no UTF-8 form."""
     if not event.kind:
         raise ConfigError(f"event of call {event.call!r}: kind is empty")
+    check_text("event", event.kind, event.call)
+
+
+def check_text(what: str, *values: str) -> None:
+    """Refuse lone surrogates: a model can put them into the name of a tool."""
+    for value in values:
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError as error:
+                raise Unencodable(what, "str", "a lone surrogate has no UTF-8 form") from error
 
 
 def check_batch(batch: Batch) -> None:
-    """Refuse numbers that make no sense or fit no backend, before anything else is looked at."""
+    """Refuse what makes no sense or fits no backend, before anything else is looked at."""
+    check_text("session", batch.session)
     for event in batch.events:
         check_event(event)
+    for put in batch.puts:
+        check_text(put.kind, put.kind, put.id, put.state, put.session, put.label)
     for hold in batch.holds:
+        check_text("hold", hold.id, hold.account, hold.call, hold.session)
         if not 0 <= hold.amount <= MAX_AMOUNT:
             raise ConfigError(
                 f"hold {hold.id}: amount {hold.amount} is not between 0 and {MAX_AMOUNT}"

@@ -105,7 +105,7 @@ class MemoryStore:
             else:
                 event = events[0]
                 kind = event.kind
-                if not kind:
+                if not kind or not event.call.isascii():
                     check_event(event)
                 if batch.fence is not None and batch.fence < session.fence:
                     raise fenced_out(batch, session.fence)

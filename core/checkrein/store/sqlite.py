@@ -6,6 +6,7 @@ Beside `NAME.db` lie SQLite's `-wal` and `-shm`, `NAME.db.key` (32 random bytes)
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,6 +39,8 @@ from checkrein.store._write import Prepared, discard, prepare, read_balance, wri
 
 BUSY_TIMEOUT = 5.0
 """Seconds that a commit waits for other writers."""
+
+_log = logging.getLogger("checkrein.store")
 
 
 class SqliteStore:
@@ -230,7 +233,13 @@ class SqliteStore:
         if erased:
             # The write-ahead log still holds the old bytes.
             with self._connections.errors():
-                self._connections.truncate_log()
+                emptied = self._connections.truncate_log()
+            if not emptied:
+                _log.warning(
+                    "%s: erased payloads are still in its -wal file, because somebody reads it; "
+                    "they go with the next checkpoints",
+                    self.path,
+                )
         return erased
 
     def record(self, kind: str, id: str) -> Record | None:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import threading
 
-from checkrein.errors import ConfigError, Conflict, DuplicateIntent, HoldRefused, StoreUnavailable
+from checkrein.errors import (
+    ConfigError,
+    Conflict,
+    DuplicateIntent,
+    HoldRefused,
+    StoreUnavailable,
+    Unencodable,
+)
 from checkrein.store import Balance, Batch, NewEvent, Put, SessionPut, SettleRow, Store
 from checkrein.testing._store_batches import expect, hold, opened, same, write
 
@@ -195,6 +202,13 @@ def bad_input_is_refused(store: Store) -> None:
     other.unit = "tokens"
     expect(ConfigError, lambda: write(store, "note", session="s", holds=[other]))
     expect(ConfigError, lambda: write(store, "", session="s"))
+    lone = "\ud800"
+    expect(Unencodable, write, store, "note", session="s", call=lone)
+    expect(Unencodable, write, store, "note", session="s", holds=[hold("i", 1, 5, lone)])
+    put = Put("k", "i", "s", {}, label=lone)
+    (result,) = store.commit_many([Batch("s", [], 1, puts=[put])])
+    same(type(result), Unencodable)
+    expect(Unencodable, opened, store, lone)
     same(len(store.events()), 1)
     same(store.balance("acc"), Balance("acc", "calls", 0, 1))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from checkrein.errors import ConfigError, Conflict, HoldRefused
 from checkrein.store import Balance, HoldRow, OpenHold, SettleRow
-from checkrein.store._rules import check_hold, check_settle, micros
+from checkrein.store._rules import micros
 from checkrein.verdicts import Unit
 
 
@@ -25,13 +25,20 @@ class _Account:
     bookings: list[tuple[int, int]] = field(default_factory=list)
     """(time of the hold, amount), by time."""
 
-    def slide(self, at: int, span: int) -> None:
+    def slide(self, at: int, span: int, undo: list[Callable[[], object]]) -> None:
         """Drop what has slid out of the longest window."""
-        self.span = max(self.span, span)
-        gone = bisect_right(self.bookings, (at - self.span, _TOP))
-        if gone:
-            self.recent -= sum(amount for _, amount in self.bookings[:gone])
-            del self.bookings[:gone]
+        before = self.span
+        self.span = max(before, span)
+        gone = self.bookings[: bisect_right(self.bookings, (at - self.span, _TOP))]
+        self.recent -= sum(amount for _, amount in gone)
+        del self.bookings[: len(gone)]
+
+        def back() -> None:
+            self.span = before
+            self.bookings[:0] = gone
+            self.recent += sum(amount for _, amount in gone)
+
+        undo.append(back)
 
     def counted(self, at: int, span: int) -> int:
         """What was booked, or with `span` what of it counts at `at`."""
@@ -55,13 +62,8 @@ class Accounts:
         self._holds: dict[str, tuple[OpenHold, int, int]] = {}
         """The hold, its window in microseconds (0: none) and when it was taken."""
 
-    def take(
-        self, hold: HoldRow, index: int, at: int, undo: list[Callable[[], object]]
-    ) -> None:
+    def take(self, hold: HoldRow, index: int, at: int, undo: list[Callable[[], object]]) -> None:
         """Take a hold. Raises `HoldRefused` where the account has no room."""
-        check_hold(hold)
-        if hold.id in self._holds:
-            raise Conflict(f"hold {hold.id} is taken already")
         known = self._accounts.get(hold.account)
         account = known or _Account(hold.unit)
         if account.unit != hold.unit:
@@ -71,10 +73,12 @@ class Accounts:
             )
         span = 0 if hold.window is None else micros(hold.window)
         if span:
-            account.slide(at, span)
+            account.slide(at, span, undo)
         counted = account.counted(at, span)
         if counted + account.held + hold.amount > hold.limit:
             raise HoldRefused(index, hold.account, counted, account.held)
+        if hold.id in self._holds:
+            raise Conflict(f"hold {hold.id} is taken already")
         if known is None:
             self._accounts[hold.account] = account
             undo.append(lambda: self._accounts.pop(hold.account))
@@ -91,7 +95,6 @@ class Accounts:
 
     def settle(self, settle: SettleRow, undo: list[Callable[[], object]]) -> None:
         """Close a hold and book; nothing happens if it is not there."""
-        check_settle(settle)
         found = self._holds.pop(settle.id, None)
         if found is not None:
             opened, span, at = found
@@ -131,9 +134,7 @@ class Accounts:
         found = ((name, self._accounts[name]) for name in names[:limit])
         return [Balance(name, known.unit, known.spent, known.held) for name, known in found]
 
-    def holds(
-        self, session: str | None, call: str | None, account: str | None
-    ) -> list[OpenHold]:
+    def holds(self, session: str | None, call: str | None, account: str | None) -> list[OpenHold]:
         """Open holds, oldest first."""
         return [
             opened
@@ -151,7 +152,8 @@ class Accounts:
             held[opened.account] = held.get(opened.account, 0) + opened.amount
         for name, account in self._accounts.items():
             real = {
-                "held": held.get(name, 0), "recent": sum(amount for _, amount in account.bookings)
+                "held": held.get(name, 0),
+                "recent": sum(amount for _, amount in account.bookings),
             }
             for column, total in real.items():
                 if getattr(account, column) != total:

@@ -60,9 +60,7 @@ def _bad(row: tuple[Any, ...], session: str, n: int, head: bytes, files: Path) -
     seq, stored_n, kind, call, attempt, at, ref, prev, digest, view, salt, data, place = row
     if stored_n > n:
         return missing_event(session, n, prev.hex())
-    expected = chain_hash(
-        head, seq, n, attempt, at, ref, chain_body(session, kind, call, view)
-    )
+    expected = chain_hash(head, seq, n, attempt, at, ref, chain_body(session, kind, call, view))
     chained = stored_n == n and prev == head and digest == expected
     if chained and _payload_fits(ref, salt, data, place, files):
         return None
@@ -125,12 +123,13 @@ def _heads(connection: sqlite3.Connection, tell: Callable[[str], None], repair: 
         (GENESIS, GENESIS),
     ).fetchall()
     for sid, id, stored, n, head in wrong:
-        tell(f"session {id}: its row ends at event {stored}, its events at {n}"
-             if stored != n else f"session {id}: the head in its row is not its last event's hash")
+        tell(
+            f"session {id}: its row ends at event {stored}, its events at {n}"
+            if stored != n
+            else f"session {id}: the head in its row is not its last event's hash"
+        )
         if repair:
-            connection.execute(
-                "UPDATE sessions SET n = ?, head = ? WHERE sid = ?", (n, head, sid)
-            )
+            connection.execute("UPDATE sessions SET n = ?, head = ? WHERE sid = ?", (n, head, sid))
 
 
 def _accounts(connection: sqlite3.Connection, tell: Callable[[str], None], repair: bool) -> None:

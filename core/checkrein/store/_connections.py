@@ -107,11 +107,13 @@ class Connections:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turn SQLite's errors into ours."""
+        """Turn SQLite's errors into ours, and what it cannot be asked for."""
         try:
             yield
         except sqlite3.Error as error:
             raise unavailable(error, self._name) from error
+        except (UnicodeEncodeError, OverflowError) as error:
+            raise ConfigError(f"store {self._name}: {error}") from error
 
     def open(self) -> sqlite3.Connection:
         """A new connection. It waits for locks as long as the store was told to."""

@@ -212,7 +212,16 @@ class Journal:
             digest = chain_hash(prev, seq, n, attempt, at, ref, body)
             done.append(
                 Event(
-                    seq, session.id, n, kind, call, attempt, at, view, ref.hex(), prev.hex(),
+                    seq,
+                    session.id,
+                    n,
+                    kind,
+                    call,
+                    attempt,
+                    at,
+                    view,
+                    ref.hex(),
+                    prev.hex(),
                     digest.hex(),
                 )
             )

@@ -15,8 +15,7 @@ _SESSION_COLUMNS = (
 )
 _RECORD_COLUMNS = "rid, kind, id, state, session, label, created, updated, body"
 _EVENT_COLUMNS = (
-    "e.seq, coalesce(s.id, ''), e.n, e.kind, e.call, e.attempt, e.at, e.view, e.ref, e.prev, "
-    "e.hash"
+    "e.seq, coalesce(s.id, ''), e.n, e.kind, e.call, e.attempt, e.at, e.view, e.ref, e.prev, e.hash"
 )
 _BY_CALL = (
     # Two partial indexes hold a call's events: the kinds that are single, and the others.
@@ -29,7 +28,16 @@ def session_row(row: Sequence[Any]) -> SessionRow:
     """A session from its columns (after the cursor's)."""
     _, id, state, rollback, stopped, owner, fence, n, head, created, updated, body = row
     return SessionRow(
-        id, state, rollback, bool(stopped), owner, fence, n, head.hex(), created, updated,
+        id,
+        state,
+        rollback,
+        bool(stopped),
+        owner,
+        fence,
+        n,
+        head.hex(),
+        created,
+        updated,
         loads(body),
     )
 
@@ -169,9 +177,7 @@ def read_events(
     return [event_of(row) for row in rows]
 
 
-def read_holds(
-    connection: sqlite3.Connection, wanted: dict[str, str | None]
-) -> list[OpenHold]:
+def read_holds(connection: sqlite3.Connection, wanted: dict[str, str | None]) -> list[OpenHold]:
     """Open holds. There are as many as calls run, so they are looked through."""
     where, values = _where(["session", "call", "account"], wanted)
     rows = connection.execute(

@@ -15,7 +15,7 @@ from checkrein.errors import (
     SessionClosed,
     Unencodable,
 )
-from checkrein.store import Batch, Event, HoldRow, NewEvent, Put, SessionPut, SettleRow
+from checkrein.store import Batch, Event, NewEvent, Put, SessionPut
 
 GENESIS = bytes(32)
 """What the first event of a session names as its predecessor."""
@@ -31,14 +31,8 @@ MISSING = "missing"
 
 
 def chain_body(session: str, kind: str, call: str, view: str) -> bytes:
-    """Encode the text columns of an event for `chain_hash`.
-
-    Raises `Unencodable` for text that has no UTF-8 form (a lone surrogate).
-    """
-    try:
-        return f"{len(session)} {len(kind)} {len(call)}\n{session}{kind}{call}{view}".encode()
-    except UnicodeEncodeError as error:
-        raise Unencodable("event", "str", "a lone surrogate has no UTF-8 form") from error
+    """Encode the text columns of an event for `chain_hash`."""
+    return f"{len(session)} {len(kind)} {len(call)}\n{session}{kind}{call}{view}".encode()
 
 
 def chain_hash(
@@ -146,27 +140,42 @@ def look_up(body: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def check_event(event: NewEvent) -> None:
-    """Refuse an event without a kind or with numbers that no backend can store."""
+    """Refuse an event without a kind, and text that has no UTF-8 form."""
     if not event.kind:
         raise ConfigError(f"event of call {event.call!r}: kind is empty")
+    check_text("event", event.kind, event.call)
 
 
-def check_hold(hold: HoldRow) -> None:
-    """Refuse a hold whose numbers make no sense."""
-    if not 0 <= hold.amount <= MAX_AMOUNT:
-        raise ConfigError(
-            f"hold {hold.id}: amount {hold.amount} is not between 0 and {MAX_AMOUNT}"
-        )
-    if hold.window is not None and not 0 < hold.window <= 1e9:
-        raise ConfigError(f"hold {hold.id}: window {hold.window} is not above 0 s (at most 1e9)")
+def check_text(what: str, *values: str) -> None:
+    """Refuse lone surrogates: a model can put them into the name of a tool."""
+    for value in values:
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError as error:
+                raise Unencodable(what, "str", "a lone surrogate has no UTF-8 form") from error
 
 
-def check_settle(settle: SettleRow) -> None:
-    """Refuse a settle that books less than nothing or more than fits."""
-    if not 0 <= settle.actual <= MAX_AMOUNT:
-        raise ConfigError(
-            f"hold {settle.id}: actual {settle.actual} is not between 0 and {MAX_AMOUNT}"
-        )
+def check_batch(batch: Batch) -> None:
+    """Refuse what makes no sense or fits no backend, before anything else is looked at."""
+    check_text("session", batch.session)
+    for event in batch.events:
+        check_event(event)
+    for put in batch.puts:
+        check_text(put.kind, put.kind, put.id, put.state, put.session, put.label)
+    for hold in batch.holds:
+        check_text("hold", hold.id, hold.account, hold.call, hold.session)
+        if not 0 <= hold.amount <= MAX_AMOUNT:
+            raise ConfigError(
+                f"hold {hold.id}: amount {hold.amount} is not between 0 and {MAX_AMOUNT}"
+            )
+        if hold.window is not None and not 1e-6 <= hold.window <= 1e9:
+            raise ConfigError(f"hold {hold.id}: window {hold.window} s is not in 1e-6 to 1e9")
+    for settle in batch.settles:
+        if not 0 <= settle.actual <= MAX_AMOUNT:
+            raise ConfigError(
+                f"hold {settle.id}: actual {settle.actual} is not between 0 and {MAX_AMOUNT}"
+            )
 
 
 def micros(window: float) -> int:

@@ -14,10 +14,8 @@ from checkrein.store._rules import (
     GENESIS,
     chain_body,
     chain_hash,
+    check_batch,
     check_create,
-    check_event,
-    check_hold,
-    check_settle,
     check_state,
     closed,
     duplicate,
@@ -68,8 +66,7 @@ _HOLD = "INSERT INTO holds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _HELD = "SELECT account, amount, span, at FROM holds WHERE id = ?"
 _UNHOLD = "DELETE FROM holds WHERE id = ?"
 _BOOK = (
-    "UPDATE accounts SET held = held - ?, spent = spent + ?, recent = recent + ? "
-    "WHERE account = ?"
+    "UPDATE accounts SET held = held - ?, spent = spent + ?, recent = recent + ? WHERE account = ?"
 )
 _BOOKING = (
     "INSERT INTO bookings VALUES (?, ?, ?) "
@@ -79,9 +76,7 @@ _PUT = (
     "INSERT INTO records (kind, id, state, session, label, created, updated, body) "
     "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7) ON CONFLICT (kind, id) DO "
 )
-_REPLACE = (
-    "UPDATE SET state = ?3, session = ?4, label = ?5, updated = ?6, body = ?7"
-)
+_REPLACE = "UPDATE SET state = ?3, session = ?4, label = ?5, updated = ?6, body = ?7"
 _PUT_EXISTING = (
     "UPDATE records SET state = ?3, session = ?4, label = ?5, updated = ?6, body = ?7 "
     "WHERE kind = ?1 AND id = ?2"
@@ -103,11 +98,11 @@ class Prepared:
 
 def prepare(batch: Batch, vault: Vault) -> Prepared:
     """Encode a batch. Raises `Unencodable` or `ConfigError` for what cannot be stored."""
+    check_batch(batch)
     events: list[tuple[Any, ...]] = []
     files: list[Packed] = []
     session = batch.session
     for event in batch.events:
-        check_event(event)
         view = dumps(event.view)
         ref = b""
         salt = data = place = None
@@ -121,10 +116,6 @@ def prepare(batch: Batch, vault: Vault) -> Prepared:
         events.append(
             (event.kind, event.call, event.attempt, event.at, view, text, ref, salt, data, place)
         )
-    for hold in batch.holds:
-        check_hold(hold)
-    for settle in batch.settles:
-        check_settle(settle)
     puts = [_put(put, batch.at) for put in batch.puts]
     change = batch.session_put
     body = dumps(change.body or {}) if change is not None and change.create else ""
@@ -210,8 +201,17 @@ def _create(cursor: sqlite3.Cursor, prepared: Prepared, exists: bool) -> tuple[A
     owner = change.owner or ""
     cursor.execute(
         _NEW_SESSION,
-        (batch.session, *start, owner, int(bool(owner)), GENESIS, batch.at, batch.at, *look_up(change.body or {}),
-         prepared.body),
+        (
+            batch.session,
+            *start,
+            owner,
+            int(bool(owner)),
+            GENESIS,
+            batch.at,
+            batch.at,
+            *look_up(change.body or {}),
+            prepared.body,
+        ),
     )
     row: tuple[Any, ...] = cursor.execute(_SESSION, (batch.session,)).fetchone()
     return row
@@ -255,8 +255,17 @@ def _take(cursor: sqlite3.Cursor, hold: HoldRow, index: int, at: int) -> None:
     try:
         execute(
             _HOLD,
-            (hold.id, hold.account, hold.amount, hold.unit, hold.settle, hold.call,
-             hold.session, span, at),
+            (
+                hold.id,
+                hold.account,
+                hold.amount,
+                hold.unit,
+                hold.settle,
+                hold.call,
+                hold.session,
+                span,
+                at,
+            ),
         )
     except sqlite3.IntegrityError as error:
         raise Conflict(f"hold {hold.id} is taken already") from error

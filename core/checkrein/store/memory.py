@@ -10,7 +10,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from checkrein.errors import CheckreinError, ConfigError, StoreUnavailable
 from checkrein.store import (
@@ -22,7 +21,6 @@ from checkrein.store import (
     OpenHold,
     OwnerRow,
     Page,
-    Put,
     Record,
     SessionRow,
     StoreOptions,
@@ -32,9 +30,10 @@ from checkrein.store import (
 from checkrein.store._accounts import Accounts
 from checkrein.store._journal import Journal, Kept, Session, keep, refusal
 from checkrein.store._listeners import Listeners
-from checkrein.store._paging import page_of, place_of
+from checkrein.store._records import Records
 from checkrein.store._rules import (
     SINGLE,
+    check_batch,
     check_create,
     check_event,
     check_state,
@@ -43,7 +42,6 @@ from checkrein.store._rules import (
     duplicate,
     fenced_out,
     micros,
-    put_conflict,
 )
 
 
@@ -69,8 +67,7 @@ class MemoryStore:
         self._log = self._journal.log
         self._log_owners = self._journal.owners
         self._single: set[tuple[str, str, int]] = set()
-        self._records: dict[tuple[str, str], Record] = {}
-        self._record_order: dict[str, list[str]] = {}
+        self._records = Records()
         self._accounts = Accounts()
         self._owners: dict[str, OwnerRow] = {}
         self._version = 0
@@ -161,6 +158,7 @@ class MemoryStore:
     ) -> Committed:
         """A batch of any shape, under the lock: all of it, or nothing."""
         self._check_open()
+        check_batch(batch)
         undo: list[Callable[[], object]] = []
         try:
             session = self._write(batch, session, kept, undo)
@@ -194,7 +192,7 @@ class MemoryStore:
         for index, hold in enumerate(batch.holds):
             self._accounts.take(hold, index, batch.at, undo)
         for put in batch.puts:
-            self._put(put, batch.at, undo)
+            self._records.put(put, batch.at, undo)
         for event in kept:
             self._log.append(event)
             self._log_owners.append(session)
@@ -209,31 +207,12 @@ class MemoryStore:
         added: list[tuple[str, str, int]] = []
         undo.append(lambda: self._single.difference_update(added))
         for event in batch.events:
-            check_event(event)
             key = (event.call, event.kind, event.attempt)
             if event.kind in SINGLE:
                 if key in self._single:
                     raise duplicate(*key)
                 self._single.add(key)
                 added.append(key)
-
-    def _put(self, put: Put, at: int, undo: list[Callable[[], object]]) -> None:
-        key = (put.kind, put.id)
-        known = self._records.get(key)
-        state = known.state if known else ""
-        if put.if_state is not None and state not in put.if_state:
-            raise put_conflict(put, state)
-        created = known.created if known else at
-        self._records[key] = Record(
-            put.kind, put.id, put.state, put.session, put.label, created, at, put.body
-        )
-        if known is None:
-            order = self._record_order.setdefault(put.kind, [])
-            order.append(put.id)
-            undo.append(order.pop)
-            undo.append(lambda: self._records.pop(key))
-        else:
-            undo.append(lambda: self._records.__setitem__(key, known))
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -296,7 +275,7 @@ class MemoryStore:
         """One record, or None."""
         with self._lock:
             self._check_open()
-            return self._records.get((kind, id))
+            return self._records.get(kind, id)
 
     def records(
         self,
@@ -309,22 +288,9 @@ class MemoryStore:
         limit: int = 100,
     ) -> Page:
         """Records of one kind, oldest first."""
-        place = place_of(after)
         with self._lock:
             self._check_open()
-            order = self._record_order.get(kind, [])
-            found: list[tuple[int, Record]] = []
-            for index in range(0 if place is None else place + 1, len(order)):
-                row = self._records[(kind, order[index])]
-                if (
-                    (state is None or row.state == state)
-                    and (session is None or row.session == session)
-                    and (label is None or row.label == label)
-                ):
-                    found.append((index, row))
-                    if len(found) > limit:
-                        break
-        return page_of(found, limit, _record)
+            return self._records.page(kind, state, session, label, after, limit)
 
     def balance(
         self, account: str, *, at: int | None = None, window: float | None = None
@@ -418,8 +384,3 @@ class MemoryStore:
         """Take nothing more. Can be repeated."""
         with self._lock:
             self._closed = True
-
-
-def _record(row: tuple[Any, ...]) -> Record:
-    record: Record = row[1]
-    return record

@@ -6,6 +6,7 @@ Beside `NAME.db` lie SQLite's `-wal` and `-shm`, `NAME.db.key` (32 random bytes)
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,8 +29,9 @@ from checkrein.store import (
     SessionRow,
     StoreOptions,
     Tree,
+    _audit,
+    _read,
 )
-from checkrein.store import _audit, _read
 from checkrein.store._connections import Connections, unavailable
 from checkrein.store._listeners import Listeners
 from checkrein.store._rules import claim_conflict, micros
@@ -37,6 +39,8 @@ from checkrein.store._write import Prepared, discard, prepare, read_balance, wri
 
 BUSY_TIMEOUT = 5.0
 """Seconds that a commit waits for other writers."""
+
+_log = logging.getLogger("checkrein.store")
 
 
 class SqliteStore:
@@ -173,7 +177,11 @@ class SqliteStore:
     ) -> Page:
         """Sessions, newest first."""
         wanted = {
-            "state": state, "rollback": rollback, "owner": owner, "parent": parent, "agent": agent
+            "state": state,
+            "rollback": rollback,
+            "owner": owner,
+            "parent": parent,
+            "agent": agent,
         }
         with self._connections.reading() as connection:
             return _read.read_sessions(connection, wanted, after, limit)
@@ -192,8 +200,14 @@ class SqliteStore:
         """Events in the order of `seq`."""
         with self._connections.reading() as connection:
             return _read.read_events(
-                connection, session=session, call=call, kinds=kinds, after=after, before=before,
-                reverse=reverse, limit=limit,
+                connection,
+                session=session,
+                call=call,
+                kinds=kinds,
+                after=after,
+                before=before,
+                reverse=reverse,
+                limit=limit,
             )
 
     def payload(self, seq: int) -> Tree | Erased | None:
@@ -216,7 +230,8 @@ class SqliteStore:
             for seq in seqs:
                 row = cursor.execute(
                     "SELECT ref, salt, data, place FROM events WHERE seq = ? "
-                    "AND place IS NOT NULL AND (place != 'omitted' OR salt != x'')", (seq,)
+                    "AND place IS NOT NULL AND (place != 'omitted' OR salt != x'')",
+                    (seq,),
                 ).fetchone()
                 if row is None:
                     continue
@@ -232,7 +247,13 @@ class SqliteStore:
         if erased:
             # The write-ahead log still holds the old bytes.
             with self._connections.errors():
-                self._connections.truncate_log()
+                emptied = self._connections.truncate_log()
+            if not emptied:
+                _log.warning(
+                    "%s: erased payloads are still in its -wal file, because somebody reads it; "
+                    "they go with the next checkpoints",
+                    self.path,
+                )
         return erased
 
     def record(self, kind: str, id: str) -> Record | None:
@@ -380,6 +401,7 @@ def _extra(extra: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(
                 f"store option {name!r} is not known to SQLite stores ({', '.join(known)} are)"
             )
-        if isinstance(value, bool) or not isinstance(value, known[name]) or not value > 0:
+        number = isinstance(value, known[name]) and not isinstance(value, bool)
+        if not number or not value > 0:
             raise ConfigError(f"store option {name!r}: {value!r} is not a number above 0")
     return dict(extra)

@@ -14,14 +14,22 @@ from checkrein.store import (
     SessionPut,
     SettleRow,
     Store,
+    Tree,
 )
 
 E = TypeVar("E", bound=Exception)
 
 
-def opened(store: Store, id: str, **body: Any) -> None:
+def opened(store: Store, id: str = "s", **body: Any) -> None:
     """Create a session without events."""
     store.commit(Batch(id, [], 1, session_put=SessionPut(create=True, body=body)))
+
+
+def note(
+    session: str = "s", *, kind: str = "note", call: str = "", payload: Tree = None, **more: Any
+) -> Batch:
+    """A batch of one event; `more` are further fields of `Batch`."""
+    return Batch(session, [NewEvent(kind, call, 1, {"kind": kind}, payload)], 1, **more)
 
 
 def write(
@@ -48,8 +56,8 @@ def write(
 
 def hold(
     id: str,
-    amount: int,
-    limit: int,
+    amount: int = 1,
+    limit: int = 10**6,
     account: str = "acc",
     window: float | None = None,
     session: str = "s",
@@ -65,10 +73,10 @@ def same(seen: object, wanted: object) -> None:
         raise AssertionError(f"{seen!r} is not {wanted!r}")
 
 
-def expect(kind: type[E], run: Callable[[], object]) -> E:
+def expect(kind: type[E], run: Callable[..., object], /, *values: Any, **named: Any) -> E:
     """Run something that must raise exactly `kind`, and return the error."""
     try:
-        result = run()
+        result = run(*values, **named)
     except kind as error:
         if type(error) is not kind:
             raise AssertionError(f"{type(error).__name__}, not {kind.__name__}: {error}") from error

@@ -1,14 +1,81 @@
-"""Store checks about windows, groups, threads and the store as a whole."""
+"""Store checks about holds, windows, groups, threads and the store as a whole."""
 
 from __future__ import annotations
 
 import threading
 
-from checkrein.errors import ConfigError, DuplicateIntent, HoldRefused, StoreUnavailable
-from checkrein.store import Balance, Batch, NewEvent, SessionPut, SettleRow, Store
+from checkrein.errors import (
+    ConfigError,
+    Conflict,
+    DuplicateIntent,
+    HoldRefused,
+    StoreUnavailable,
+    Unencodable,
+)
+from checkrein.store import Balance, Batch, NewEvent, Put, SessionPut, SettleRow, Store
 from checkrein.testing._store_batches import expect, hold, opened, same, write
 
 SECOND = 1_000_000
+
+
+def holds_keep_to_the_limit(store: Store) -> None:
+    """Spent and held never pass the limit at admission; what is settled is booked in full."""
+    opened(store, "s")
+    write(store, "intent", session="s", call="1", holds=[hold("1", 6, 10)])
+    same(store.balance("acc"), _balance(0, 6))
+    refused = expect(
+        HoldRefused, lambda: write(store, "intent", session="s", call="2", holds=[hold("2", 5, 10)])
+    )
+    same((refused.index, refused.account, refused.spent, refused.held), (0, "acc", 0, 6))
+    write(store, "intent", session="s", call="2", holds=[hold("2", 4, 10)])
+    expect(Conflict, lambda: write(store, "note", session="s", holds=[hold("2", 0, 10)]))
+    write(
+        store, "outcome", session="s", call="1", settles=[SettleRow("1", 3), SettleRow("none", 9)]
+    )
+    same(store.balance("acc"), _balance(3, 4))
+    write(store, "outcome", session="s", call="2", settles=[SettleRow("2", 40)])
+    same(store.balance("acc"), _balance(43, 0))
+    write(store, "note", session="s", settles=[SettleRow("2", 40)])
+    same(store.balance("acc"), _balance(43, 0))
+    expect(HoldRefused, lambda: write(store, "note", session="s", holds=[hold("3", 0, 42)]))
+    write(store, "note", session="s", holds=[hold("3", 0, 43)])
+    same([row.id for row in store.holds()], ["3"])
+    same(store.balance("unknown"), None)
+
+
+def holds_are_all_or_none(store: Store) -> None:
+    """Nothing of a batch is written if one of its holds, rows or events is refused."""
+    opened(store, "s")
+    write(store, "note", session="s", holds=[hold("old", 5, 10)])
+    before = (store.balances(), store.holds(), store.events())
+    settles = [SettleRow("old", 5)]
+    refused = expect(
+        HoldRefused,
+        lambda: write(
+            store,
+            "note",
+            session="s",
+            settles=settles,
+            holds=[hold("a", 5, 10, "new"), hold("b", 6, 10)],
+        ),
+    )
+    same((refused.index, refused.spent, refused.held), (1, 5, 0))
+    same((store.balances(), store.holds(), store.events()), before)
+    row = Put("k", "i", "s", {}, if_state=("other",))
+    expect(
+        Conflict,
+        lambda: write(
+            store, "note", session="s", settles=settles, puts=[Put("k", "j", "s", {}), row]
+        ),
+    )
+    same((store.balances(), store.holds(), store.events()), before)
+    same(store.record("k", "j"), None)
+    write(store, "note", session="s", settles=settles, holds=[hold("a", 5, 10)])
+    same(store.balance("acc"), _balance(5, 5))
+
+
+def _balance(spent: int, held: int) -> Balance:
+    return Balance("acc", "calls", spent, held)
 
 
 def windows_slide(store: Store) -> None:
@@ -83,7 +150,10 @@ def groups_stand_alone(store: Store) -> None:
          batch("e", 2)]
     )  # fmt: skip
     kinds = [type(result).__name__ for result in results]
-    same(kinds, ["Committed", "HoldRefused", "DuplicateIntent", "ConfigError", "Conflict", "Committed"])
+    same(
+        kinds,
+        ["Committed", "HoldRefused", "DuplicateIntent", "ConfigError", "Conflict", "Committed"],
+    )
     same([event.call for event in store.events()], ["a", "e"])
     same(store.balance("acc"), Balance("acc", "calls", 0, 5))
     same([event.n for event in store.events()], [1, 2])
@@ -124,7 +194,7 @@ def bad_input_is_refused(store: Store) -> None:
     """Numbers that make no sense are refused with their place, and nothing is written."""
     opened(store, "s")
     for bad in (hold("h", -1, 5), hold("h", 2**70, 5), hold("h", 1, 5, window=0.0)):
-        error = expect(ConfigError, lambda bad=bad: write(store, "note", session="s", holds=[bad]))
+        error = expect(ConfigError, write, store, "note", session="s", holds=[bad])
         assert "h" in str(error)
     write(store, "note", session="s", holds=[hold("h", 1, 2**80)])
     expect(ConfigError, lambda: write(store, "note", session="s", settles=[SettleRow("h", -1)]))
@@ -132,6 +202,13 @@ def bad_input_is_refused(store: Store) -> None:
     other.unit = "tokens"
     expect(ConfigError, lambda: write(store, "note", session="s", holds=[other]))
     expect(ConfigError, lambda: write(store, "", session="s"))
+    lone = "\ud800"
+    expect(Unencodable, write, store, "note", session="s", call=lone)
+    expect(Unencodable, write, store, "note", session="s", holds=[hold("i", 1, 5, lone)])
+    put = Put("k", "i", "s", {}, label=lone)
+    (result,) = store.commit_many([Batch("s", [], 1, puts=[put])])
+    same(type(result), Unencodable)
+    expect(Unencodable, opened, store, lone)
     same(len(store.events()), 1)
     same(store.balance("acc"), Balance("acc", "calls", 0, 1))
 

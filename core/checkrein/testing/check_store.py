@@ -18,22 +18,19 @@ from checkrein.errors import (
     DuplicateIntent,
     FencedOut,
     Halted,
-    HoldRefused,
     SessionClosed,
 )
 from checkrein.store import (
     ERASED,
-    Balance,
     Batch,
     NewEvent,
     OwnerRow,
     Put,
     SessionPut,
-    SettleRow,
     Store,
 )
 from checkrein.testing import _store_wholes
-from checkrein.testing._store_batches import expect, hold, opened, same, write
+from checkrein.testing._store_batches import expect, opened, same, write
 
 Check = Callable[[Store], None]
 
@@ -59,7 +56,10 @@ def session_is_created_once(store: Store) -> None:
     store.commit(Batch("s", [], 5, session_put=SessionPut(create=True, body=body)))
     row = store.session("s")
     assert row is not None
-    same((row.state, row.rollback, row.stopped, row.owner, row.fence), ("ACTIVE", "none", False, "", 0))
+    same(
+        (row.state, row.rollback, row.stopped, row.owner, row.fence),
+        ("ACTIVE", "none", False, "", 0),
+    )
     same((row.n, row.created, row.updated, row.body), (0, 5, 5, body))
     expect(Conflict, lambda: opened(store, "s"))
     expect(Conflict, lambda: write(store, "note", session="unknown"))
@@ -126,7 +126,10 @@ def events_are_selected(store: Store) -> None:
     same([e.seq for e in store.events(call="x", reverse=True)], seqs[3::-1])
     same([e.seq for e in store.events(call="x", session="b")], seqs[1:3])
     same([e.seq for e in store.events(call="y", kinds=("intent", "outcome"))], [seqs[4], seqs[7]])
-    same([e.seq for e in store.events(kinds=("note",), after=seqs[1], before=seqs[6])], [seqs[2], seqs[5]])
+    same(
+        [e.seq for e in store.events(kinds=("note",), after=seqs[1], before=seqs[6])],
+        [seqs[2], seqs[5]],
+    )
     same([e.seq for e in store.events(after=seqs[2], limit=2)], seqs[3:5])
     same([e.seq for e in store.events(before=seqs[5], reverse=True, limit=2)], [seqs[4], seqs[3]])
     for nothing in (
@@ -138,7 +141,10 @@ def events_are_selected(store: Store) -> None:
 
 def trees_come_back(store: Store) -> None:
     """Views, payloads and bodies come back as they were."""
-    tree = {"": None, "ü\n\"\\\u2028": [True, False, 0, -1, 2**62, 1.5, 1e300, "", [], {}, "😀" * 50]}
+    tree = {
+        "": None,
+        'ü\n"\\\u2028': [True, False, 0, -1, 2**62, 1.5, 1e300, "", [], {}, "😀" * 50],
+    }
     opened(store, "s")
     store.commit(
         Batch("s", [NewEvent("note", "c", -5, tree, tree)], 1, puts=[Put("k", "i", "s", tree)])
@@ -153,12 +159,13 @@ def trees_come_back(store: Store) -> None:
 def payloads_are_erased(store: Store) -> None:
     """A payload can be erased, and the chain still verifies."""
     opened(store, "s")
-    for payload in ({"secret": 1}, None, [], {"secret": "x" * 200_000}):
+    trees: list[Any] = [{"secret": 1}, None, [], {"secret": "x" * 200_000}]
+    for payload in trees:
         store.commit(Batch("s", [NewEvent("note", "", 1, {"v": 1}, payload)], 1))
     events = store.events()
     same([bool(event.ref) for event in events], [True, False, True, True])
     seqs = [event.seq for event in events]
-    same([store.payload(seq) for seq in seqs], [{"secret": 1}, None, [], {"secret": "x" * 200_000}])
+    same([store.payload(seq) for seq in seqs], trees)
     same(store.erase([seqs[0], seqs[1], seqs[3], 10**6]), 2)
     same([store.payload(seq) for seq in seqs], [ERASED, None, [], ERASED])
     same(store.erase([seqs[0], seqs[3]]), 0)
@@ -174,7 +181,7 @@ def intents_are_single(store: Store) -> None:
     write(store, "intent", "outcome", "probed", "probed", session="a", call="c")
     count = len(store.events())
     for kinds in (("intent",), ("note", "outcome")):
-        expect(DuplicateIntent, lambda kinds=kinds: write(store, *kinds, session="b", call="c"))
+        expect(DuplicateIntent, write, store, *kinds, session="b", call="c")
     expect(DuplicateIntent, lambda: write(store, "intent", "intent", session="b", call="d"))
     same(len(store.events()), count)
     write(store, "intent", session="b", call="d")
@@ -198,7 +205,12 @@ def closed_sessions_admit_nothing(store: Store) -> None:
         again = f"{id}2"
         error = expect(
             Halted if id == "c" else SessionClosed,
-            lambda id=id, again=again: write(store, "intent", session=id, call=again, admit=True),
+            write,
+            store,
+            "intent",
+            session=id,
+            call=again,
+            admit=True,
         )
         assert why in str(error), f"{error} does not say {why!r}"
         same((error.session_id, error.call_id), (id, again))
@@ -263,7 +275,10 @@ def rows_change_on_condition(store: Store) -> None:
     expect(Conflict, lambda: put("rejected", "pending", "expired"))
     record = store.record("approval", "t")
     assert record is not None
-    same((record.state, record.body, record.session, record.label), ("approved", {"to": "approved"}, "s", "mail.send"))
+    same(
+        (record.state, record.body, record.session, record.label),
+        ("approved", {"to": "approved"}, "s", "mail.send"),
+    )
     same((record.created, record.updated), (1, 5))
     put("started", "", "approved")
     put("done", always=True)
@@ -275,11 +290,19 @@ def records_are_paged(store: Store) -> None:
     """Oldest first, each once, by kind and by state, session and label."""
     opened(store, "s")
     for i in range(10):
-        put = Put("a", f"{9 - i}", "even" if i % 2 == 0 else "odd", {"i": i}, f"s{i % 3}", f"l{i % 5}")
+        put = Put(
+            "a", f"{9 - i}", "even" if i % 2 == 0 else "odd", {"i": i}, f"s{i % 3}", f"l{i % 5}"
+        )
         store.commit(Batch("s", [], i, puts=[put, Put("b", str(i), "even", {})]))
     same(_all(store, lambda after: store.records("a", after=after, limit=3)), list(range(10)))
-    same(_all(store, lambda after: store.records("a", state="odd", after=after, limit=2)), [1, 3, 5, 7, 9])
-    same(_all(store, lambda after: store.records("a", session="s0", after=after, limit=4)), [0, 3, 6, 9])
+    same(
+        _all(store, lambda after: store.records("a", state="odd", after=after, limit=2)),
+        [1, 3, 5, 7, 9],
+    )
+    same(
+        _all(store, lambda after: store.records("a", session="s0", after=after, limit=4)),
+        [0, 3, 6, 9],
+    )
     same(_all(store, lambda after: store.records("a", label="l1", after=after)), [1, 6])
     page = store.records("a", state="even", session="s0", label="l1", limit=1)
     same(([row.body["i"] for row in page.rows], page.next), ([6], None))
@@ -297,12 +320,16 @@ def sessions_are_paged(store: Store) -> None:
     store.commit(Batch("s3", [], 20, session_put=SessionPut(state="FAILED", rollback="partial")))
     store.commit(Batch("s4", [], 20, session_put=SessionPut(state="FAILED")))
     same(_all(store, lambda after: store.sessions(after=after, limit=4)), list(range(8, -1, -1)))
-    same(_all(store, lambda after: store.sessions(after=after, agent="a0", limit=2)), [8, 6, 4, 2, 0])
+    same(
+        _all(store, lambda after: store.sessions(after=after, agent="a0", limit=2)), [8, 6, 4, 2, 0]
+    )
     same(_all(store, lambda after: store.sessions(after=after, parent="p", limit=3)), [6, 3, 0])
     same(_all(store, lambda after: store.sessions(after=after, owner="me", limit=1)), [8, 4, 0])
     same(_all(store, lambda after: store.sessions(after=after, state="FAILED")), [4, 3])
     same(_all(store, lambda after: store.sessions(state="FAILED", rollback="none")), [4])
-    same(_all(store, lambda after: store.sessions(state="ACTIVE", agent="a1", parent="")), [7, 5, 1])
+    same(
+        _all(store, lambda after: store.sessions(state="ACTIVE", agent="a1", parent="")), [7, 5, 1]
+    )
     same(_all(store, lambda after: store.sessions(rollback="partial", after=after)), [3])
     expect(ConfigError, lambda: store.sessions(after="-1"))
 
@@ -316,51 +343,6 @@ def _all(store: Store, page: Callable[[str | None], Any]) -> list[int]:
         if rows.next is None or len(found) > 100:
             return found
         after = rows.next
-
-
-def holds_keep_to_the_limit(store: Store) -> None:
-    """Spent and held never pass the limit at admission; what is settled is booked in full."""
-    opened(store, "s")
-    write(store, "intent", session="s", call="1", holds=[hold("1", 6, 10)])
-    same(store.balance("acc"), _balance(0, 6))
-    refused = expect(HoldRefused, lambda: write(store, "intent", session="s", call="2", holds=[hold("2", 5, 10)]))
-    same((refused.index, refused.account, refused.spent, refused.held), (0, "acc", 0, 6))
-    write(store, "intent", session="s", call="2", holds=[hold("2", 4, 10)])
-    expect(Conflict, lambda: write(store, "note", session="s", holds=[hold("2", 0, 10)]))
-    write(store, "outcome", session="s", call="1", settles=[SettleRow("1", 3), SettleRow("none", 9)])
-    same(store.balance("acc"), _balance(3, 4))
-    write(store, "outcome", session="s", call="2", settles=[SettleRow("2", 40)])
-    same(store.balance("acc"), _balance(43, 0))
-    write(store, "note", session="s", settles=[SettleRow("2", 40)])
-    same(store.balance("acc"), _balance(43, 0))
-    expect(HoldRefused, lambda: write(store, "note", session="s", holds=[hold("3", 0, 42)]))
-    write(store, "note", session="s", holds=[hold("3", 0, 43)])
-    same([row.id for row in store.holds()], ["3"])
-    same(store.balance("unknown"), None)
-
-
-def holds_are_all_or_none(store: Store) -> None:
-    """Nothing of a batch is written if one of its holds, rows or events is refused."""
-    opened(store, "s")
-    write(store, "note", session="s", holds=[hold("old", 5, 10)])
-    before = (store.balances(), store.holds(), store.events())
-    settles = [SettleRow("old", 5)]
-    refused = expect(
-        HoldRefused,
-        lambda: write(store, "note", session="s", settles=settles, holds=[hold("a", 5, 10, "new"), hold("b", 6, 10)]),
-    )
-    same((refused.index, refused.spent, refused.held), (1, 5, 0))
-    same((store.balances(), store.holds(), store.events()), before)
-    row = Put("k", "i", "s", {}, if_state=("other",))
-    expect(Conflict, lambda: write(store, "note", session="s", settles=settles, puts=[Put("k", "j", "s", {}), row]))
-    same((store.balances(), store.holds(), store.events()), before)
-    same(store.record("k", "j"), None)
-    write(store, "note", session="s", settles=settles, holds=[hold("a", 5, 10)])
-    same(store.balance("acc"), _balance(5, 5))
-
-
-def _balance(spent: int, held: int) -> Balance:
-    return Balance("acc", "calls", spent, held)
 
 
 CHECKS: tuple[Check, ...] = (
@@ -377,8 +359,8 @@ CHECKS: tuple[Check, ...] = (
     rows_change_on_condition,
     records_are_paged,
     sessions_are_paged,
-    holds_keep_to_the_limit,
-    holds_are_all_or_none,
+    _store_wholes.holds_keep_to_the_limit,
+    _store_wholes.holds_are_all_or_none,
     _store_wholes.windows_slide,
     _store_wholes.open_holds_do_not_slide,
     _store_wholes.holds_and_accounts_are_listed,

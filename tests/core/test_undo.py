@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,49 +17,6 @@ import pytest
 
 from checkrein import Absent, Call, Deny, Outcome, Plugin, Present, Rein, Skip, Undo
 from checkrein.rollback import RollbackReport
-
-SECOND = 1_000_000
-
-
-class Clock:
-    """Microseconds that pass only when a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1_700_000_000 * SECOND
-
-    def __call__(self) -> int:
-        self.now += 1
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += round(seconds * SECOND)
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/store.db"
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def make(url: str, clock: Clock) -> Iterator[Callable[..., Rein]]:
-    made: list[Rein] = []
-
-    def build(*plugins: object, **settings: Any) -> Rein:
-        settings.setdefault("clock", clock)
-        settings.setdefault("on_error", "keep")
-        rein = Rein(plugins, url, **settings)
-        made.append(rein)
-        return rein
-
-    yield build
-    for rein in made:
-        rein.close()
-
 
 def acted(go: Any, rein: Rein, *calls: tuple[Any, ...]) -> str:
     """Run calls in one session, whatever they raise; its id."""
@@ -449,7 +406,6 @@ def test_async_tools_undos_and_probes(make: Callable[..., Rein]) -> None:
     assert world == []
     # From sync code they are finished on the portal.
     with rein.session() as session:
-        rein.call(lambda: None)
         asyncio.run(acall(rein, act, 3))
     assert rein.rollback(session.id).complete and world == []  # type: ignore[union-attr]
 
@@ -493,7 +449,7 @@ def test_present_is_undone(go: Any, make: Callable[..., Rein], answer: Any) -> N
 
 @pytest.mark.parametrize("answer", [Absent(), False])
 def test_absent_is_final_only_after_settle_time(
-    go: Any, make: Callable[..., Rein], clock: Clock, answer: Any
+    go: Any, make: Callable[..., Rein], clock: Any, answer: Any
 ) -> None:
     rein, world = make(), World()
     tool = rein.tool(world.never, undo=world.undo, probe=lambda n: answer, settle_time=30)
@@ -511,7 +467,7 @@ def test_absent_is_final_only_after_settle_time(
 
 
 def test_what_lands_late_is_undone_by_the_next_recovery(
-    go: Any, make: Callable[..., Rein], clock: Clock
+    go: Any, make: Callable[..., Rein], clock: Any
 ) -> None:
     rein, world = make(), World()
     tool = rein.tool(world.never, undo=world.undo, probe=lambda n: n in world.there)
@@ -547,7 +503,7 @@ def test_no_probe_needs_a_human(go: Any, make: Callable[..., Rein]) -> None:
 
 
 def test_an_undo_that_is_safe_to_repeat(
-    go: Any, make: Callable[..., Rein], clock: Clock
+    go: Any, make: Callable[..., Rein], clock: Any
 ) -> None:
     """It is run at once, and once more when nothing can land any more."""
     rein, world = make(), World()

@@ -45,14 +45,15 @@ CURRENT: contextvars.ContextVar[tuple[str, str, Any] | None] = contextvars.Conte
 """(session, call, the same of the enclosing call) that this code runs inside."""
 
 
-def inside(session: str) -> bool:
-    """Whether this code runs inside a call of `session`, at any depth."""
+def outermost(session: str) -> str:
+    """The outermost call of `session` that this code runs inside; empty if there is none."""
+    found = ""
     current = CURRENT.get()
     while current is not None:
         if current[0] == session:
-            return True
+            found = current[1]
         current = current[2]
-    return False
+    return found
 
 
 _EMPTY: Mapping[str, str] = MappingProxyType({})
@@ -206,11 +207,11 @@ class Engine:
             if span is not None:
                 self.telemetry.finish(span, outcome, problem)
             if session.rollback_wanted:
-                await self.deferred(io, session)
+                await self.deferred(io, session, call_id)
 
-    async def deferred(self, io: IO, session: Session) -> None:
-        """Roll back now what was asked for inside a call, if the outermost one has ended."""
-        if session.rollback_wanted and not inside(session.id):
+    async def deferred(self, io: IO, session: Session, call_id: str) -> None:
+        """Roll back now what was asked for inside a call, if it was inside this one."""
+        if session.rollback_wanted and session.rollback_by == call_id:
             await self.rein.rollbacks.deferred(io, session)
 
     def _thaw(self, tree: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
@@ -455,7 +456,7 @@ class Engine:
             outcome = await self._end(io, entry, call, tree, elapsed, value, error, ())
         finally:
             entry.session.running.discard(call.id)
-            await self.deferred(io, entry.session)
+            await self.deferred(io, entry.session, call.id)
         if outcome.error is not None and outcome.error is not error:
             raise outcome.error
         return outcome.value

@@ -12,7 +12,10 @@ from __future__ import annotations
 from checkrein.errors import ConfigError
 
 try:
+    from checkrein_integrations.langchain.callbacks import CheckreinCallbackHandler
     from checkrein_integrations.langchain.middleware import CheckreinMiddleware
+    from checkrein_integrations.langchain.resuming import aresume, resume
+    from checkrein_integrations.langchain.supervised import supervise_tool
     from checkrein_integrations.langchain.tools import tool_node_wrappers
 except ImportError as error:
     if (error.name or "").partition(".")[0] in ("langchain", "langchain_core", "langgraph"):
@@ -22,4 +25,11 @@ except ImportError as error:
         ) from error
     raise
 
-__all__ = ["CheckreinMiddleware", "tool_node_wrappers"]
+__all__ = [
+    "CheckreinCallbackHandler",
+    "CheckreinMiddleware",
+    "aresume",
+    "resume",
+    "supervise_tool",
+    "tool_node_wrappers",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from checkrein.call import ToolInfo
 from checkrein.errors import ConfigError
 from checkrein.tools import Tool
+from checkrein.undo import undo_of
 from langchain_core.tools import BaseTool
 
 from checkrein_integrations.langchain.execution import RUNNING, NothingRan
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _UNKNOWN = object()
 """Stands for a default that is not plain data: the tool supplies it itself."""
+_ANY = (("args", ("args",)), ("kwargs", ("kwargs",)))
+"""Parameters of an undo plan between two tools of which only the names were known."""
 _MOST_UNKNOWN = 256
 """Names of tools that do not exist, made up by a model, that are remembered."""
 
@@ -46,9 +49,13 @@ class Binder:
         self._tools = rein.tools
         self._bound: dict[str, tuple[BaseTool, Bound]] = {}
         self._unknown: dict[str, Bound] = {}
+        self._named: dict[str, Tool] = {}
 
-    def of(self, tool: BaseTool) -> Bound:
-        """The bound form of a tool. Raises `ConfigError` for what is no LangChain tool."""
+    def of(self, tool: BaseTool, others: Iterable[BaseTool] = ()) -> Bound:
+        """The bound form of a tool. Raises `ConfigError` for what is no LangChain tool.
+
+        `others` are the tools beside it: one of them may be its undo.
+        """
         known = self._bound.get(getattr(tool, "name", ""))
         if known is not None and known[0] is tool:
             return known[1]
@@ -56,9 +63,21 @@ class Binder:
             raise ConfigError(
                 f"{type(tool).__name__} is not a LangChain tool: pass a BaseTool (@tool makes one)"
             )
-        bound = self._bind(tool)
-        self._bound[tool.name] = (tool, bound)
-        return bound
+        new = [t for t in (tool, *others) if isinstance(t, BaseTool) and not self._knows(t)]
+        for each in new:
+            self._bound[each.name] = (each, self._bind(each))
+        for each in new:
+            self._undo_by_name(self._bound[each.name][1].declared)
+        return self._bound[tool.name][1]
+
+    def _knows(self, tool: BaseTool) -> bool:
+        known = self._bound.get(tool.name)
+        return known is not None and known[0] is tool
+
+    def _undo_by_name(self, declared: Tool) -> None:
+        """Give a plan its parameters that was declared before the tools' own were known."""
+        if declared.undo is not None and declared.undo.parameters == _ANY:
+            declared.undo = undo_of(declared.undo.name, declared, self._tools.get)[0]
 
     def unknown(self, name: str) -> Bound:
         """A tool that the agent does not have: policies still see the call."""
@@ -71,6 +90,19 @@ class Binder:
             bound = Bound(None, Tool(info, None, no_effect_on=(NothingRan,)))
             self._unknown[name] = bound
         return bound
+
+    def named(self, name: str, description: str) -> Tool:
+        """What is declared of a tool of which only the name is known here."""
+        known = self._tools.get(name)
+        if known is None:
+            known = self._named.get(name)
+        if known is None:
+            if len(self._named) >= _MOST_UNKNOWN:
+                self._named.clear()
+            known = self._named[name] = Tool(ToolInfo(name, description), None)
+        if NothingRan not in known.no_effect_on:
+            known.no_effect_on = (*known.no_effect_on, NothingRan)
+        return known
 
     def _bind(self, tool: BaseTool) -> Bound:
         plain = plain_of(tool)

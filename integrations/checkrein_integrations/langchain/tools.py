@@ -91,8 +91,12 @@ class _Job:
         self.request = request
         call = self.call = request.tool_call
         tool = request.tool
-        self.bound = gate.binder.of(tool) if tool is not None else gate.binder.unknown(call["name"])
         runtime = request.runtime
+        self.bound = (
+            gate.binder.of(tool, getattr(runtime, "tools", None) or ())
+            if tool is not None
+            else gate.binder.unknown(call["name"])
+        )
         place = place_of(runtime.config if runtime is not None else None)
         self.session = gate.runs.session(request.state)
         messages = request.state

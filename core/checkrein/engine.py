@@ -106,6 +106,8 @@ class Entry:
     dump: Callable[[Any], Any] | None = None
     """Plain data for a result of the framework's own type; `load` is its inverse."""
     load: Callable[[Any], Any] | None = None
+    raw: Callable[[Any], Any] | None = None
+    """The tool's own result behind the value that the framework gives: undo plans use it."""
     usage: Callable[[Any], Usage | None] | None = None
     """Reads what a model call used from its result."""
     approved: tuple[str, ...] = ()
@@ -606,7 +608,10 @@ class Engine:
         if plan is not None:
             try:
                 exact = self._thaw(tree, entry)
-                return plan.stored(exact, outcome.value if outcome.state == "done" else MISSING), ""
+                value = MISSING
+                if outcome.state == "done":
+                    value = outcome.value if entry.raw is None else entry.raw(outcome.value)
+                return plan.stored(exact, value), ""
             except (NotUndoable, CheckreinError) as error:
                 return None, str(error)
         return await self.rein.rollbacks.supplied(io, call, outcome, "plan")

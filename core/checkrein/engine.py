@@ -56,6 +56,11 @@ def outermost(session: str) -> str:
     return found
 
 
+def inside(session: str) -> bool:
+    """Whether this code runs inside a call of `session`, at any depth."""
+    return outermost(session) != ""
+
+
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 _UNREADABLE = Usage(input_tokens=-1)
 OPTIONS: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(

@@ -7,6 +7,7 @@ what has to be awaited is finished on the portal, a daemon thread with an event 
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import os
 import sys
@@ -14,7 +15,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 from checkrein.errors import StoreBusy, WouldBlock
 
@@ -27,6 +28,13 @@ T = TypeVar("T")
 
 POLL = 0.1
 """Seconds between two looks at a store that another process may have changed."""
+
+
+GRACE = 1.0
+"""Seconds that a cancelled coroutine gets to clean up before it is left alone."""
+
+Late: TypeAlias = "Callable[[Any], None]"
+"""Takes the future of what was given up: a `concurrent.futures.Future` or an `asyncio.Task`."""
 
 
 class Abandoned(Exception):  # noqa: N818 - a signal between port and engine, never raised to users
@@ -71,6 +79,38 @@ def in_thread(fn: Callable[[], T], name: str) -> Future[T]:
     return future
 
 
+def forget(future: Any) -> None:
+    """Let go of something that was given up: what it still raises is nobody's."""
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+async def bounded(awaitable: Awaitable[T], timeout: float | None, late: Late) -> T:
+    """Await for `timeout` seconds at most, whatever the awaitable does about its cancellation.
+
+    Raises `Abandoned`; `late` then gets the task.
+    """
+    if timeout is None:
+        return await awaitable
+    import asyncio
+
+    task: asyncio.Future[T] = asyncio.ensure_future(awaitable)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=timeout)
+        if done:
+            return task.result()
+        task.cancel()
+        await asyncio.wait({task}, timeout=GRACE)
+    except asyncio.CancelledError:
+        if not task.done():
+            task.cancel()
+            late(task)
+            # Its cleaning up belongs to the call, as it does for a call without a timeout.
+            await asyncio.wait({task}, timeout=GRACE)
+        raise
+    late(task)
+    raise Abandoned
+
+
 class Portal:
     """A lazily started event loop on a daemon thread; started anew after a fork."""
 
@@ -111,20 +151,10 @@ class Portal:
 
         Raises `WouldBlock` on a thread whose loop runs, and `TimeoutError`.
         """
-        if running_loop() is not None:
-            closer = getattr(awaitable, "close", None)
-            if closer is not None:
-                closer()
-            raise WouldBlock(
-                f"{what} must be awaited, and this thread's event loop is running: "
-                "use the async twin (acall, arollback, arecover, aresume, amodel_call)"
-            )
+        refuse_on_loop(what, awaitable)
         future = self.submit(awaitable)
         try:
             return future.result(timeout)
-        except TimeoutError:
-            future.cancel()
-            raise
         except BaseException:
             if not future.done():
                 future.cancel()
@@ -144,6 +174,18 @@ class Portal:
                 loop.close()
 
 
+def refuse_on_loop(what: str, awaitable: object = None) -> None:
+    """Raise `WouldBlock` on a thread whose event loop is running."""
+    if running_loop() is not None:
+        closer = getattr(awaitable, "close", None)
+        if closer is not None:
+            closer()
+        raise WouldBlock(
+            f"{what} must be awaited, and this thread's event loop is running: "
+            "use the async twin (acall, arollback, arecover, aresume, amodel_call)"
+        )
+
+
 class IO(Protocol):
     """What the engine needs from the world."""
 
@@ -161,9 +203,17 @@ class IO(Protocol):
         *,
         timeout: float | None,
         is_async: bool,
-        late: Callable[[Future[Any]], None],
+        late: Late,
+        own: bool = False,
     ) -> Any:
-        """Run a tool. Raises `Abandoned` at the timeout; `late` then gets the future."""
+        """Run a tool, or a hook with a declared timeout. `own`: on the portal.
+
+        Raises `Abandoned` at the timeout; `late` then gets the future.
+        """
+        ...
+
+    def can_wait(self) -> bool:
+        """Whether a wait stops no running loop."""
         ...
 
     async def commit(self, batch: Batch) -> Committed: ...
@@ -184,8 +234,11 @@ class IO(Protocol):
 
 
 def is_awaitable(value: Any) -> bool:
-    """Whether a hook's or tool's answer has to be awaited."""
-    return hasattr(value, "__await__")
+    """Whether a hook's or tool's answer has to be awaited.
+
+    The type is asked: a proxy may offer any attribute that it is asked for.
+    """
+    return hasattr(type(value), "__await__")
 
 
 class SyncIO:
@@ -200,7 +253,8 @@ class SyncIO:
     async def settle(
         self, awaitable: Awaitable[Any], *, what: str, timeout: float | None, own: bool = False
     ) -> Any:
-        return self.portal.run(awaitable, what=what, timeout=timeout)
+        refuse_on_loop(what, awaitable)
+        return self.portal.run(bounded(awaitable, timeout, forget), what=what)
 
     async def call(
         self,
@@ -208,37 +262,37 @@ class SyncIO:
         *,
         timeout: float | None,
         is_async: bool,
-        late: Callable[[Future[Any]], None],
+        late: Late,
+        own: bool = False,
     ) -> Any:
-        if timeout is None:
+        what = "an async function"
+        if is_async:
+            refuse_on_loop(what)
+        if timeout is None or is_async:
             value = fn()
-            if is_awaitable(value):
-                return self.portal.run(value, what="an async tool")
-            return value
-        return self._with_timeout(fn, timeout, late)
-
-    def _with_timeout(
-        self, fn: Callable[[], Any], timeout: float, late: Callable[[Future[Any]], None]
-    ) -> Any:
+            if not is_awaitable(value):
+                return value
+            refuse_on_loop(what, value)
+            return self.portal.run(bounded(value, timeout, late), what=what)
         deadline = time.monotonic() + timeout
         future = in_thread(fn, "checkrein-tool")
         try:
             value = future.result(timeout)
-        except TimeoutError:
-            if future.done():
+        except BaseException as error:
+            if not future.done():
+                late(future)
+                if isinstance(error, TimeoutError):
+                    raise Abandoned from None
                 raise
-            late(future)
-            raise Abandoned from None
+            value = future.result()  # what the tool itself raised, or an end at the last moment
         if not is_awaitable(value):
             return value
-        pending = self.portal.submit(value)
-        try:
-            return pending.result(max(0.0, deadline - time.monotonic()))
-        except TimeoutError:
-            if pending.done() and not pending.cancelled():
-                raise
-            pending.cancel()
-            raise Abandoned from None
+        refuse_on_loop(what, value)
+        left = max(0.0, deadline - time.monotonic())
+        return self.portal.run(bounded(value, left, late), what=what)
+
+    def can_wait(self) -> bool:
+        return running_loop() is None
 
     async def commit(self, batch: Batch) -> Committed:
         return self.store.commit(batch)
@@ -290,13 +344,16 @@ class AsyncIO:
     async def settle(
         self, awaitable: Awaitable[Any], *, what: str, timeout: float | None, own: bool = False
     ) -> Any:
-        import asyncio
+        return await self._on(own, awaitable, timeout, forget)
 
+    async def _on(
+        self, own: bool, awaitable: Awaitable[Any], timeout: float | None, late: Late
+    ) -> Any:
         if own and self.portal.loop() is not running_loop():
-            awaitable = asyncio.wrap_future(self.portal.submit(awaitable))
-        if timeout is None:
-            return await awaitable
-        return await asyncio.wait_for(awaitable, timeout)
+            import asyncio
+
+            return await asyncio.wrap_future(self.portal.submit(bounded(awaitable, timeout, late)))
+        return await bounded(awaitable, timeout, late)
 
     async def call(
         self,
@@ -304,43 +361,34 @@ class AsyncIO:
         *,
         timeout: float | None,
         is_async: bool,
-        late: Callable[[Future[Any]], None],
+        late: Late,
+        own: bool = False,
     ) -> Any:
-        if timeout is None:
+        if timeout is None or is_async:
             value = fn()
-            return await value if is_awaitable(value) else value
+            return await self._on(own, value, timeout, late) if is_awaitable(value) else value
         import asyncio
 
         deadline = time.monotonic() + timeout
-        if is_async:
-            value = fn()
-        else:
-            future = in_thread(fn, "checkrein-tool")
-            try:
-                # Shielded: the thread cannot be cancelled, so its result must not be dropped.
-                value = await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), timeout)
-            except TimeoutError:
-                if future.done():
-                    raise
-                late(future)
-                raise Abandoned from None
-            except asyncio.CancelledError:
-                if not future.done():
-                    late(future)
-                raise
+        future = in_thread(fn, "checkrein-tool")
+        waiting = asyncio.wrap_future(future)
+        forget(waiting)
+        try:
+            # `wait` cancels nothing: the thread goes on, and its result must not be dropped.
+            done, _ = await asyncio.wait({waiting}, timeout=timeout)
+        except asyncio.CancelledError:
+            late(future)
+            raise
+        if not done:
+            late(future)
+            raise Abandoned
+        value = waiting.result()
         if not is_awaitable(value):
             return value
-        task = asyncio.ensure_future(value)
-        try:
-            done, _ = await asyncio.wait({task}, timeout=max(0.0, deadline - time.monotonic()))
-        except asyncio.CancelledError:
-            task.cancel()
-            raise
-        if done:
-            return task.result()
-        task.cancel()
-        await asyncio.wait({task}, timeout=1.0)
-        raise Abandoned
+        return await self._on(own, value, max(0.0, deadline - time.monotonic()), late)
+
+    def can_wait(self) -> bool:
+        return True
 
     async def commit(self, batch: Batch) -> Committed:
         if not self.store.blocking:
@@ -352,7 +400,18 @@ class AsyncIO:
                 pass
         import asyncio
 
-        return await asyncio.shield(asyncio.wrap_future(self._writer.submit(batch)))
+        waiting = asyncio.wrap_future(self._writer.submit(batch))
+        try:
+            await asyncio.wait({waiting})
+        except asyncio.CancelledError:
+            # What was handed to the writer cannot be called back: whoever is cancelled must know
+            # afterwards whether it stands.
+            while not waiting.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait({waiting})
+            forget(waiting)
+            raise
+        return waiting.result()
 
     def may_wait(self, what: str) -> None:
         return

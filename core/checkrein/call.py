@@ -115,6 +115,17 @@ class Usage:
     """Model name as the response reports it; empty if it does not."""
     provider: str = ""
 
+    def sound(self) -> bool:
+        """Whether every count is a whole number from 0 to 10**15, as a ledger can hold."""
+        return all(
+            type(n) is int and 0 <= n <= 10**15
+            for n in (
+                self.input_tokens, self.output_tokens, self.cache_read_tokens,
+                self.cache_write_tokens, self.reasoning_tokens, self.input_audio_tokens,
+                self.output_audio_tokens,
+            )
+        )  # fmt: skip
+
     @property
     def total_tokens(self) -> int:
         """Input and output together."""

@@ -6,11 +6,11 @@ timeout or returns something that is no verdict counts as a veto, and the others
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from checkrein._io import Abandoned, is_awaitable
+from checkrein._io import Abandoned, forget, is_awaitable
 from checkrein.call import Call, Outcome
 from checkrein.errors import Denied, WouldBlock
 from checkrein.verdicts import (
@@ -47,12 +47,15 @@ class HookFailed(Exception):  # noqa: N818 - internal; becomes a Denied with cod
 
 async def run_hook(io: IO, impl: Impl, timeout: float | None, *values: Any) -> Any:
     """Call one hook of one plugin and return its verdict. Raises `HookFailed`."""
-    limit = impl.timeout or timeout
     try:
         if impl.timeout is not None:
             # Only a declared timeout pays for a thread: a sync hook cannot be interrupted.
             verdict = await io.call(
-                lambda: impl(*values), timeout=limit, is_async=False, late=_forget
+                lambda: impl(*values),
+                timeout=impl.timeout,
+                is_async=impl.is_async,
+                late=forget,
+                own=impl.own_loop,
             )
         else:
             verdict = impl(*values)
@@ -60,33 +63,119 @@ async def run_hook(io: IO, impl: Impl, timeout: float | None, *values: Any) -> A
                 verdict = await io.settle(
                     verdict,
                     what=f"the async hook {impl.hook} of plugin {impl.plugin}",
-                    timeout=limit,
+                    timeout=timeout,
                     own=impl.own_loop,
                 )
     except WouldBlock:
         raise
-    except (Abandoned, TimeoutError):
-        raise HookFailed(f"{impl.hook} of plugin {impl.plugin} gave no answer in {limit} s") from None
+    except Abandoned:
+        limit = impl.timeout or timeout
+        raise HookFailed(
+            f"{impl.hook} of plugin {impl.plugin} gave no answer in {limit} s"
+        ) from None
     except Exception as error:
         # A plugin may raise anything; its message may hold data, so only the type is told.
         raise HookFailed(
             f"{impl.hook} of plugin {impl.plugin} raised {type(error).__name__}"
         ) from error
+    if verdict is None:
+        return None
     allowed = ALLOWED[impl.hook]
     parts: Sequence[Any] = verdict if type(verdict) is tuple else (verdict,)
     for part in parts:
-        if part is not None and not isinstance(part, allowed):
+        # Exact types: a subclass would be taken for a verdict here and pass unseen in the fold.
+        if part is not None and type(part) not in allowed:
             names = ", ".join(t.__name__ for t in allowed)
             raise HookFailed(
                 f"{impl.hook} of plugin {impl.plugin} returned {type(part).__name__}; "
                 f"verdicts are {names} or None"
             )
+        wrong = malformed(part)
+        if wrong:
+            raise HookFailed(
+                f"{impl.hook} of plugin {impl.plugin} returned a {type(part).__name__} with a "
+                f"wrong {wrong}"
+            )
     return verdict
 
 
-def _forget(future: Any) -> None:
-    """A hook that comes back late has no say any more."""
+def malformed(verdict: Any) -> str:
+    """Name of a field that holds something else than it should; empty if all is well."""
+    rules = _FIELDS.get(type(verdict))
+    if rules is not None:
+        for name, fits in rules.items():
+            if not fits(getattr(verdict, name)):
+                return name
+    return ""
 
+
+def _whole(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _positive(value: object) -> bool:
+    return type(value) in (int, float) and 0 < value < 1e9  # type: ignore[operator] - a number
+
+
+def _seconds(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= value < 1e9  # type: ignore[operator] - a number
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _flag(value: object) -> bool:
+    return type(value) is bool
+
+
+def _named(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _people(value: object) -> bool:
+    return isinstance(value, (tuple, list)) and all(_named(who) for who in value)
+
+
+def _mapping(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+_FIELDS: dict[type, dict[str, Callable[[object], bool]]] = {
+    Rewrite: {"call": lambda v: isinstance(v, Call) and isinstance(v.arguments, Mapping)},
+    Deny: {"reason": _text, "rule": _text, "halt": _flag},
+    Ask: {
+        "reason": _text,
+        "rule": _text,
+        "risk": lambda v: v in ("low", "medium", "high"),
+        "expires": lambda v: v is None or _positive(v),
+        "who": _people,
+        "quorum": lambda v: _whole(v) and v != 0,
+    },
+    Answer: {"source": _text},
+    Hold: {
+        "account": _named,
+        "amount": _whole,
+        "limit": _whole,
+        "unit": lambda v: v in ("usd", "tokens", "calls", "seconds"),
+        "window": lambda v: v is None or _positive(v),
+        "settle": lambda v: v in ("measured", "keep", "release"),
+        "rule": _text,
+        "halt": _flag,
+        "on_refused": lambda v: v in ("deny", "wait"),
+    },
+    Retry: {"after": _seconds, "reason": _text},
+    Fallback: {"model": _named},
+    Approved: {"by": _text, "arguments": lambda v: v is None or _mapping(v)},
+    Rejected: {"by": _text, "reason": _text},
+    Undo: {"name": _named, "arguments": _mapping},
+    Skip: {"reason": _text},
+}
+"""What each field of a verdict must be: a plugin that gets one wrong has not decided."""
+
+
+CHANGES = 16
+"""How often plugins may change a call again that another one has rewritten."""
 
 Recall = Callable[["Impl", Call], Any]
 Remember = Callable[["Impl", Call, Any], Awaitable[None]]
@@ -128,28 +217,57 @@ class PreFold:
         """Evaluate every plugin; none is left out because another one said no."""
         given: list[Any] = []
         original = call
-        last_rewrite = -1
+        last_rewrite = 0
         checked = Checked(call)
         for index, impl in enumerate(self._chain):
             verdict = await self._evaluate(impl, call, checked)
             given.append(verdict)
             if verdict is not None:
-                for part in verdict if type(verdict) is tuple else (verdict,):
-                    if type(part) is Rewrite:
-                        call = _rewritten(original, part.call)
-                        last_rewrite = index
-        # A guard that stands before a rewriter has not seen what will run. It is asked again
-        # about the final call, so that the order of plugins cannot hide anything from it.
-        for index in range(last_rewrite):
-            again = await self._evaluate(self._chain[index], call, checked)
-            kept = again if type(again) is tuple else (again,)
-            given[index] = tuple(v for v in kept if type(v) not in (Rewrite, Answer))
+                for new in _rewrites(verdict, original):
+                    call = new
+                    last_rewrite = index
+                    checked.notes.append((impl.plugin, "rewrite"))
+        if call is not original:
+            call = await self._agree(original, call, last_rewrite, given, checked)
         checked.call = call
         for impl, verdict in zip(self._chain, given, strict=True):
             if verdict is not None:
                 for part in verdict if type(verdict) is tuple else (verdict,):
                     self._fold(impl.plugin, part, checked)
         return checked
+
+    async def _agree(
+        self, original: Call, call: Call, last: int, given: list[Any], checked: Checked
+    ) -> Call:
+        """Ask again whoever has not seen what will run, until nobody changes it any more.
+
+        A plugin that stands before the one that rewrote last has judged another call. What
+        counts is its verdict on the final one, so that the order of plugins hides nothing from
+        anybody. Rewriters that never agree are refused.
+        """
+        stale = list(range(last))
+        changes = 0
+        while stale:
+            index = stale.pop(0)
+            impl = self._chain[index]
+            given[index] = verdict = await self._evaluate(impl, call, checked)
+            if verdict is None:
+                continue
+            for new in _rewrites(verdict, original):
+                if _same(new, call):
+                    continue
+                call = new
+                stale = [i for i in range(len(given)) if i != index]
+                checked.notes.append((impl.plugin, "rewrite"))
+                changes += 1
+            if changes > CHANGES:
+                given[index] = Deny(
+                    "check failed: the plugins rewrite the call without end (what a plugin has "
+                    "rewritten must not be rewritten by it again)",
+                    rule="check_failed",
+                )
+                break
+        return call
 
     async def _evaluate(self, impl: Impl, call: Call, checked: Checked) -> Any:
         try:
@@ -169,7 +287,7 @@ class PreFold:
         return verdict
 
     def _fold(self, plugin: str, part: Any, checked: Checked) -> None:
-        if part is None:
+        if part is None or type(part) is Rewrite:
             return
         checked.notes.append((plugin, type(part).__name__.lower()))
         if type(part) is Deny:
@@ -207,6 +325,27 @@ def _rewritten(original: Call, new: Call) -> Call:
             tool = dataclasses.replace(original.tool, timeout=after)
     name = new.name if original.kind == "model" else original.name
     return original.replace(arguments=new.arguments, name=name, tool=tool)
+
+
+def _rewrites(verdict: Any, original: Call) -> list[Call]:
+    """The calls that a plugin's verdict asks for."""
+    return [
+        _rewritten(original, part.call)
+        for part in (verdict if type(verdict) is tuple else (verdict,))
+        if type(part) is Rewrite
+    ]
+
+
+def _same(new: Call, old: Call) -> bool:
+    """Whether a rewrite changes nothing."""
+    try:
+        return bool(
+            new.name == old.name
+            and new.tool.timeout == old.tool.timeout
+            and new.arguments == old.arguments
+        )
+    except Exception:  # noqa: BLE001 - values of anybody's types: what cannot be compared differs
+        return False
 
 
 @dataclass(slots=True)

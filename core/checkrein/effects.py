@@ -23,6 +23,8 @@ class Attempt:
     """Microseconds since the epoch, of its intent."""
     state: EffectState | None
     """None: started, and nothing is known."""
+    raised: bool = False
+    """It ended with an error of its own: it failed, which is no doubt."""
 
 
 @dataclass(slots=True)
@@ -33,12 +35,12 @@ class Effect:
     call: str
     name: str
     intent: Event
-    """The first intent: its number orders the undo."""
-    last_at: int
-    """Microseconds since the epoch of the newest intent: settle time counts from here."""
+    """The newest intent: its number orders the undo, settle time counts from it."""
     state: EffectState
     ended: bool
     """An outcome was recorded for the newest attempt."""
+    result_seq: int = 0
+    """Event whose payload holds the result; 0 = it is not known."""
     plan_seq: int = 0
     """Event whose payload holds the complete undo plan; 0 = none was stored."""
     why_not: str = ""
@@ -49,9 +51,14 @@ class Effect:
 
     @property
     def undo_in_doubt(self) -> Attempt | None:
-        """The newest undo attempt, if it is not known what it did."""
+        """The newest undo attempt, if it is not known what it did.
+
+        One that raised is not in doubt: it has said that it failed, and is tried again.
+        """
         last = self.attempts[-1] if self.attempts else None
-        return last if last is not None and last.state in (None, "unknown") else None
+        if last is None or last.raised or last.state not in (None, "unknown"):
+            return None
+        return last
 
 
 def effect_of(store: Store, call: str, events: Sequence[Event] | None = None) -> Effect | None:
@@ -61,38 +68,18 @@ def effect_of(store: Store, call: str, events: Sequence[Event] | None = None) ->
     if not intents:
         return None
     effect = Effect(
-        session=intents[0].session,
+        session=intents[-1].session,
         call=call,
-        name=str(intents[0].view["name"]),
-        intent=intents[0],
-        last_at=intents[-1].at,
+        name=str(intents[-1].view["name"]),
+        intent=intents[-1],
         state="unknown",
         ended=False,
     )
-    states: dict[int, EffectState] = {e.attempt: "unknown" for e in intents}
-    resolved: EffectState | None = None
+    states: dict[int, EffectState] = {}
     for event in events:
-        view = event.view
-        if event.kind in ("outcome", "late"):
-            states[event.attempt] = view["state"]
-            if event.attempt == intents[-1].attempt:
-                effect.ended = True
-            if view["state"] != "not_done":
-                if "plan" in view:
-                    effect.plan_seq, effect.why_not = event.seq, ""
-                elif not effect.plan_seq:
-                    effect.why_not = str(view.get("not_undoable", ""))
-        elif event.kind == "resolved":
-            resolved = view["state"] if view["state"] != "undone" else resolved
-            effect.undone = effect.undone or view["state"] == "undone"
-            if "plan" in view:
-                effect.plan_seq, effect.why_not = event.seq, ""
-        elif event.kind == "undo_skipped":
-            effect.skipped = str(view["reason"])
+        _take_in(effect, states, event)
     known = set(states.values())
     effect.state = "done" if "done" in known else "unknown" if "unknown" in known else "not_done"
-    if resolved is not None and effect.state == "unknown":
-        effect.state = resolved
     number = 1
     while True:
         undo_id = f"{call}.undo.{number}"
@@ -102,10 +89,45 @@ def effect_of(store: Store, call: str, events: Sequence[Event] | None = None) ->
             break
         ends = [e for e in tried if e.kind in ("outcome", "late")]
         state: EffectState | None = ends[-1].view["state"] if ends else None
-        effect.attempts.append(Attempt(undo_id, begun[-1].at, state))
+        raised = bool(ends) and ends[-1].view.get("ended") == "error"
+        effect.attempts.append(Attempt(undo_id, begun[-1].at, state, raised))
         effect.undone = effect.undone or state == "done"
         number += 1
     return effect
+
+
+def _take_in(effect: Effect, states: dict[int, EffectState], event: Event) -> None:
+    """Add one event to what is known, in order: a later attempt may be in doubt again."""
+    view = event.view
+    if event.kind == "intent":
+        states[event.attempt] = "unknown"
+    elif event.kind in ("outcome", "late"):
+        state: EffectState = view["state"]
+        # A late word of failure takes back nothing that is known already.
+        if event.kind == "outcome" or state == "done" or states.get(event.attempt) != "done":
+            states[event.attempt] = state
+        effect.ended = effect.ended or event.attempt == effect.intent.attempt
+        if state == "done" and "error" not in view and "unrecorded" not in view:
+            effect.result_seq = event.seq
+        if state != "not_done":
+            if "plan" in view:
+                effect.plan_seq, effect.why_not = event.seq, ""
+            elif not effect.plan_seq:
+                effect.why_not = str(view.get("not_undoable", ""))
+    elif event.kind == "resolved":
+        if view["state"] == "undone":
+            effect.undone = True
+            return
+        for attempt, before in states.items():
+            if before == "unknown":
+                states[attempt] = view["state"]
+        if view["state"] == "done":
+            effect.result_seq = event.seq if view.get("result_known") else effect.result_seq
+            effect.why_not = str(view.get("not_undoable", "")) if not effect.plan_seq else ""
+        if "plan" in view:
+            effect.plan_seq, effect.why_not = event.seq, ""
+    elif event.kind == "undo_skipped":
+        effect.skipped = str(view["reason"])
 
 
 def newest_first(store: Store, sessions: Sequence[str]) -> Iterator[Event]:
@@ -124,7 +146,12 @@ def newest_first(store: Store, sessions: Sequence[str]) -> Iterator[Event]:
 
     seen: set[str] = set()
     for event in heapq.merge(*(of(s) for s in sessions), key=lambda e: e.seq, reverse=True):
-        if not is_effect(event) or event.attempt > 1 and event.call in seen:
+        if not is_effect(event):
+            continue
+        # A call that was tried several times stands where it was tried last.
+        if event.call in seen:
+            if event.attempt == 1:
+                seen.discard(event.call)
             continue
         if event.attempt > 1:
             seen.add(event.call)
@@ -147,19 +174,33 @@ def descendants(store: Store, session: str) -> list[str]:
     return found
 
 
+def root_of(store: Store, session: str) -> str:
+    """The outermost session that a rollback of which takes `session` along."""
+    seen = {session}
+    while True:
+        row = store.session(session)
+        parent = str(row.body.get("parent") or "") if row is not None else ""
+        if row is None or not parent or row.body.get("detached") or parent in seen:
+            return session
+        seen.add(parent)
+        session = parent
+
+
 def unended(store: Store, session: str) -> Iterator[Event]:
-    """Intents of a session without an outcome, newest first."""
+    """Intents of effects without a known end, newest first, in one pass over the events."""
+    kinds = ("intent", "outcome", "late", "resolved")
+    ends: set[tuple[str, int]] = set()
     before: int | None = None
     while True:
-        page = store.events(
-            session=session, kinds=("intent", "outcome", "late", "resolved"), before=before,
-            reverse=True, limit=PAGE,
-        )  # fmt: skip
+        page = store.events(session=session, kinds=kinds, before=before, reverse=True, limit=PAGE)
         for event in page:
-            if event.kind == "intent" and not any(
-                e.kind in ("outcome", "late", "resolved") and e.seq > event.seq
-                for e in store.events(call=event.call)
-            ):
+            if event.kind != "intent":
+                # What a probe resolved holds for all attempts before it.
+                ends.add((event.call, 0 if event.kind == "resolved" else event.attempt))
+                continue
+            known = (event.call, event.attempt) in ends or (event.call, 0) in ends
+            ends.discard((event.call, event.attempt))
+            if not known and is_effect(event):
                 yield event
         if len(page) < PAGE:
             return

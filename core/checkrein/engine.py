@@ -27,12 +27,11 @@ from checkrein.errors import (
     InDoubt,
     SessionClosed,
     StoreUnavailable,
-    Unencodable,
 )
 from checkrein.journal import Journal
-from checkrein.store import Batch, HoldRow, Put
+from checkrein.store import Batch, Committed, HoldRow, Put
 from checkrein.telemetry import use
-from checkrein.undo import NotUndoable
+from checkrein.undo import MISSING, NotUndoable
 
 if TYPE_CHECKING:
     from checkrein._io import IO
@@ -57,6 +56,7 @@ def inside(session: str) -> bool:
 
 
 _EMPTY: Mapping[str, str] = MappingProxyType({})
+_UNREADABLE = Usage(input_tokens=-1)
 OPTIONS: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
     "checkrein_options", default=_EMPTY
 )
@@ -114,6 +114,13 @@ class Entry:
     """-1: the session's own; None: not checked."""
 
 
+def seen(outcome: Outcome) -> Outcome:
+    """The outcome as its caller sees it: an error is raised."""
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome
+
+
 class Engine:
     """Runs entries for one Rein."""
 
@@ -130,15 +137,13 @@ class Engine:
         self.undoers = chains["on_rollback"]
         self.observe = rein.mode == "observe"
         self.ids = rein.ids
+        self.direct = not rein.store.blocking
         self.external = any(impl.external for impl in self.pre)
         self.hooked = any(chains.values())
 
     async def run(self, io: IO, entry: Entry) -> Outcome:
         """Run one entry to its end; raise what its caller has to see."""
-        outcome = await self.outcome(io, entry)
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome
+        return seen(await self.outcome(io, entry))
 
     async def outcome(self, io: IO, entry: Entry) -> Outcome:
         """As `run`, but an error that the tool raised is in the outcome."""
@@ -200,8 +205,13 @@ class Engine:
                 session.running.discard(call_id)
             if span is not None:
                 self.telemetry.finish(span, outcome, problem)
-            if session.rollback_wanted and not inside(session.id):
-                await self.rein.rollbacks.deferred(io, session)
+            if session.rollback_wanted:
+                await self.deferred(io, session)
+
+    async def deferred(self, io: IO, session: Session) -> None:
+        """Roll back now what was asked for inside a call, if the outermost one has ended."""
+        if session.rollback_wanted and not inside(session.id):
+            await self.rein.rollbacks.deferred(io, session)
 
     def _thaw(self, tree: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
         """Exact arguments as fresh values: what a caller or plugin changes later is not seen."""
@@ -210,48 +220,63 @@ class Engine:
     async def _life(
         self, io: IO, entry: Entry, call: Call, tree: dict[str, Any], flat: bool, span: Any
     ) -> Outcome:
-        given = tree
+        """Check, approve and run until nothing asks for another attempt."""
+        given, first = tree, True
         attempt = self.journal.next_attempt(call) if entry.keyed else 1
         checked: Checked | None = None
         while True:
-            approval = entry.approved
-            if self.pre:
+            if self.pre and first:
                 checked = await self.check(io, entry, call, tree)
                 for plugin, verdict in checked.notes:
                     self.telemetry.verdict(span, plugin, verdict)
-                if checked.denied is not None and not self.observe:
-                    await self.refuse(io, entry, call, tree, checked.denied)
-                if checked.call is not call and not self.observe:
-                    call = checked.call
-                    entry.arguments = dict(call.arguments)
-                    tree = encode_arguments(call.arguments, entry.tool.opaque)
-                    flat = is_flat(tree)
-                if checked.asks and not self.observe:
-                    granted = await self.rein.approvals.obtain(io, entry, call, tree, checked)
-                    if granted.arguments is not None:
-                        # Edited: what the approver wrote is checked like any other call.
-                        tree = granted.arguments
+                if not self.observe:
+                    if checked.denied is not None:
+                        await self.refuse(io, entry, call, tree, checked.denied)
+                    if checked.call is not call:
+                        call = checked.call
+                        entry.arguments = dict(call.arguments)
+                        tree = encode_arguments(call.arguments, entry.tool.opaque)
                         flat = is_flat(tree)
-                        call = call.replace(arguments=self._thaw(tree, entry))
+                    if checked.asks:
+                        granted = await self.rein.approvals.obtain(io, entry, call, tree, checked)
                         entry.approved = granted.ids
-                        continue
-                    approval = granted.ids
-                if checked.answer is not None and not self.observe:
-                    return await self._answer(io, entry, call, tree, checked, approval)
+                        if granted.arguments is not None:
+                            # Edited: what the approver wrote is checked like any other call.
+                            tree = granted.arguments
+                            flat = is_flat(tree)
+                            call = call.replace(arguments=self._thaw(tree, entry))
+                            continue
+                    if checked.answer is not None:
+                        return await self._answer(io, entry, call, tree, checked)
+            if attempt != call.attempt:
+                call = call.replace(attempt=attempt)
             try:
-                outcome, attempt, fallback = await self._attempts(
-                    io, entry, call, tree, flat, checked, approval, attempt
-                )
+                rows = await self._intend(io, entry, call, tree, flat, checked, first)
             except Conflict:
-                if not entry.keyed and not approval:
+                if not entry.keyed and not entry.approved:
                     raise
                 # Somebody else started this very call: its outcome is ours as well.
                 return await self.rein.recorded.other(io, entry, call)
-            if fallback is None:
+            outcome = await self._execute(io, entry, call, tree, flat, rows)
+            error = outcome.error
+            if error is not None:
+                if not isinstance(error, Exception):
+                    raise error
+                if isinstance(error, entry.signals):
+                    return outcome
+            if not self.post:
                 return outcome
-            # The whole chain runs again for the other model, on the request as it came.
-            entry.name, tree, flat = fallback, given, False
-            call = call.replace(name=fallback, arguments=self._thaw(given, entry))
+            outcome, again = await self._after(io, entry, call, outcome)
+            if again is None:
+                return outcome
+            attempt += 1
+            first = isinstance(again, str)
+            if isinstance(again, str):
+                # The whole chain runs again for the other model, on the request as it came.
+                entry.name, tree, flat = again, given, is_flat(given)
+                call = call.replace(name=again, arguments=self._thaw(given, entry))
+            else:
+                await io.sleep(again)
 
     async def check(
         self, io: IO, entry: Entry, call: Call, tree: dict[str, Any]
@@ -279,7 +304,6 @@ class Engine:
         call: Call,
         tree: dict[str, Any],
         checked: Checked,
-        approval: tuple[str, ...],
     ) -> Outcome:
         assert checked.answer is not None
         plugin, answer = checked.answer
@@ -287,43 +311,10 @@ class Engine:
             "not_done", answer.value, None, None, 0, "reported", 0.0, 0, answer.source or plugin
         )
         event = self.journal.answered(call, tree, outcome, checked, self._encoded(entry, outcome))
-        puts = self._approval_puts(approval, "done", "approved")
+        puts = self._approval_puts(entry, "done", "approved")
         await self._commit(io, Batch(call.session, (event,), event.at, puts=puts))
         folded = await self._after(io, entry, call, outcome)
         return folded[0]
-
-    async def _attempts(
-        self,
-        io: IO,
-        entry: Entry,
-        call: Call,
-        tree: dict[str, Any],
-        flat: bool,
-        checked: Checked | None,
-        approval: tuple[str, ...],
-        attempt: int,
-    ) -> tuple[Outcome, int, str | None]:
-        """Run until nothing asks for a retry: (outcome, next attempt, fallback model)."""
-        first = attempt
-        while True:
-            if attempt != call.attempt:
-                call = call.replace(attempt=attempt)
-            rows = await self._intend(
-                io, entry, call, tree, flat, checked, approval if attempt == first else (), attempt
-            )
-            outcome = await self._execute(io, entry, call, tree, flat, attempt, rows, approval)
-            attempt += 1
-            if outcome.error is not None:
-                if not isinstance(outcome.error, Exception):
-                    raise outcome.error
-                if isinstance(outcome.error, entry.signals):
-                    return outcome, attempt, None
-            if not self.post:
-                return outcome, attempt, None
-            folded, verdict = await self._after(io, entry, call, outcome)
-            if not isinstance(verdict, float):
-                return folded, attempt, verdict
-            await io.sleep(verdict)
 
     async def _intend(
         self,
@@ -333,23 +324,23 @@ class Engine:
         tree: dict[str, Any],
         flat: bool,
         checked: Checked | None,
-        approval: tuple[str, ...],
-        attempt: int,
+        first: bool,
     ) -> Sequence[HoldRow]:
         """Commit the intent with its holds, in one transaction. Only then may anything run."""
-        event = self.journal.intent(call, entry, tree, flat, checked, attempt)
+        event = self.journal.intent(call, tree, flat, checked)
         fence = entry.session.fence if entry.fence == -1 else entry.fence
         holds = checked.holds if checked is not None else ()
-        if not holds and not approval:
-            await self._commit(
-                io,
-                Batch(
-                    call.session, (event,), event.at, fence, entry.admit, (), (), (), None, True
-                ),
+        if not holds and not entry.approved:
+            batch = Batch(
+                call.session, (event,), event.at, fence, entry.admit, (), (), (), None, True
             )
+            if self.direct:
+                self._write(batch)
+            else:
+                await self._commit(io, batch)
             return ()
-        rows = accounts.hold_rows(call, [h for _, h in holds], attempt)
-        puts = self._approval_puts(approval, "started", "approved") if approval else ()
+        rows = accounts.hold_rows(call, [h for _, h in holds], call.attempt)
+        puts = self._approval_puts(entry, "started", "approved") if first else ()
         batch = Batch(
             call.session,
             (event,),
@@ -398,9 +389,7 @@ class Engine:
         call: Call,
         tree: dict[str, Any],
         flat: bool,
-        attempt: int,
         rows: Sequence[HoldRow],
-        approval: tuple[str, ...],
     ) -> Outcome:
         """Run the tool on a frozen copy, and commit what became of it at once."""
         exact = tree if flat else self._thaw(tree, entry)
@@ -429,7 +418,7 @@ class Engine:
                     self._thunk(entry, call, exact),
                     timeout=timeout,
                     is_async=entry.is_async or (entry.run is None and tool.is_async),
-                    late=lambda future: self._late(entry, call, tree, attempt, future),
+                    late=lambda future: self._late(entry, call, tree, future),
                 )
         except Abandoned:
             error = TimeoutError(
@@ -439,28 +428,83 @@ class Engine:
             error = raised
         finally:
             CURRENT.reset(token)
+        elapsed = time.perf_counter() - started
+        return await self._end(io, entry, call, tree, elapsed, value, error, rows)
+
+    async def end(
+        self,
+        io: IO,
+        entry: Entry,
+        call: Call,
+        tree: dict[str, Any],
+        started: float,
+        value: Any,
+        error: BaseException | None,
+    ) -> Any:
+        """Record how a plain call ended; its value, awaited where it has to be."""
+        if hasattr(value, "__await__"):
+            pending = value
+            try:
+                value = await io.call(
+                    lambda: pending, timeout=None, is_async=True, late=_no_late
+                )
+            except BaseException as raised:  # noqa: BLE001 - recorded, and raised below
+                value, error = None, raised
+        elapsed = time.perf_counter() - started
+        try:
+            outcome = await self._end(io, entry, call, tree, elapsed, value, error, ())
+        finally:
+            entry.session.running.discard(call.id)
+            await self.deferred(io, entry.session)
+        if outcome.error is not None and outcome.error is not error:
+            raise outcome.error
+        return outcome.value
+
+    async def _end(
+        self,
+        io: IO,
+        entry: Entry,
+        call: Call,
+        tree: dict[str, Any],
+        elapsed: float,
+        value: Any,
+        error: BaseException | None,
+        rows: Sequence[HoldRow],
+    ) -> Outcome:
+        """Commit what became of an attempt."""
+        tool = entry.tool
         state = "done"
         if error is not None:
             state = "not_done" if isinstance(error, tool.no_effect_on) else "unknown"
-        elapsed = time.perf_counter() - started
         usage = None
         if entry.usage is not None and error is None:
             usage = self._usage(entry, value)
         outcome = new_outcome(
-            state, value, error, usage, None, None, elapsed, attempt, "call"
+            state, value, error, usage, None, None, elapsed, call.attempt, "call"
         )
         if self.measures:
             outcome = self.journal.measured(self.measures, call, outcome)
-        await self._land(io, entry, call, tree, outcome, rows, attempt, approval)
+        if self.direct and tool.undo is None and not self.undoers and error is None:
+            committed = self._record(self._ending(entry, call, outcome, rows, None, ""), call, outcome)
+            if committed.rollback != "none":
+                await self._undo_late(io, entry, call, outcome)
+        else:
+            await self._land(io, entry, call, tree, outcome, rows)
         return outcome
 
     def _usage(self, entry: Entry, value: Any) -> Usage | None:
         try:
-            return entry.usage(value) if entry.usage is not None else None
+            usage = entry.usage(value) if entry.usage is not None else None
         except Exception:
             # The effect has happened: a usage report that cannot be read costs the hold in full.
-            self.rein.log.warning("usage of %s could not be read", entry.name or entry.tool.info.name)
-            return None
+            usage = _UNREADABLE
+        if usage is None or (isinstance(usage, Usage) and usage.sound()):
+            return usage
+        self.rein.log.warning(
+            "usage of %s could not be read: it is charged at its hold",
+            entry.name or entry.tool.info.name,
+        )
+        return None
 
     def _thunk(self, entry: Entry, call: Call, exact: dict[str, Any]) -> Callable[[], Any]:
         run = entry.run
@@ -486,43 +530,67 @@ class Engine:
         tree: dict[str, Any],
         outcome: Outcome,
         rows: Sequence[HoldRow],
-        attempt: int,
-        approval: tuple[str, ...],
         kind: str = "outcome",
     ) -> None:
-        """Commit an outcome with its undo plan, and settle its holds; then undo it if the
-        session was rolled back meanwhile."""
+        """Commit an outcome with its undo plan, and settle its holds."""
+        plan, why = await self._plan(io, entry, call, tree, outcome)
+        batch = self._ending(entry, call, outcome, rows, plan, why, kind)
+        error = outcome.error
+        if self.store.blocking and io.is_async and (error is None or isinstance(error, Exception)):
+            try:
+                committed = await io.commit(batch)
+            except StoreUnavailable as problem:
+                raise self.unrecorded(call, outcome, problem) from problem
+            self.rein.notify(committed, batch)
+        else:
+            # Also where the call was cancelled: no wait may come between effect and record.
+            committed = self._record(batch, call, outcome)
+        if committed.rollback != "none":
+            await self._undo_late(io, entry, call, outcome)
+
+    def _ending(
+        self,
+        entry: Entry,
+        call: Call,
+        outcome: Outcome,
+        rows: Sequence[HoldRow],
+        plan: dict[str, Any] | None,
+        why: str,
+        kind: str = "outcome",
+    ) -> Batch:
+        """The one transaction that records an outcome and settles its holds."""
         paused = outcome.error is not None and isinstance(outcome.error, entry.signals)
-        plan, why = (
-            await self._plan(io, entry, call, tree, outcome)
-            if entry.tool.undo is not None or self.undoers
-            else (None, "")
-        )
         event = self.journal.outcome(
-            call, outcome, self._encoded(entry, outcome), plan, why, attempt, rows, paused, kind
+            call, outcome, self._encoded(entry, outcome), plan, why, rows, paused, kind
         )
-        batch = Batch(
+        return Batch(
             call.session,
             (event,),
             event.at,
             settles=accounts.settle_rows(rows, outcome) if rows else (),
-            puts=self._approval_puts(approval, "done", "started") if approval and not paused else (),
+            puts=()
+            if paused or not entry.approved or kind != "outcome"
+            else self._approval_puts(entry, "done", "started"),
         )
+
+    def _record(self, batch: Batch, call: Call, outcome: Outcome) -> Committed:
         try:
-            if outcome.error is None or isinstance(outcome.error, Exception):
-                committed = await self._commit(io, batch)
-            else:
-                # Cancelled or interrupted: no further wait may come between effect and record.
-                committed = self.store.commit(batch)
-                self.rein.notify(committed, batch)
+            return self._write(batch)
         except StoreUnavailable as error:
-            raise InDoubt(
-                f"{call.name} {call.id} ran, but the store failed before its outcome was recorded "
-                f"({error}); run `checkrein recover` once the store is back",
-                call_id=call.id,
-                outcome=outcome,
-            ) from error
-        if committed.rollback != "none" and entry.kind != "undo" and outcome.state != "not_done":
+            raise self.unrecorded(call, outcome, error) from error
+
+    def unrecorded(self, call: Call, outcome: Outcome, error: StoreUnavailable) -> InDoubt:
+        """The error for an effect that has happened and could not be recorded."""
+        return InDoubt(
+            f"{call.name} {call.id} ran, but the store failed before its outcome was recorded "
+            f"({error}); run `checkrein recover` once the store is back",
+            call_id=call.id,
+            outcome=outcome,
+        )
+
+    async def _undo_late(self, io: IO, entry: Entry, call: Call, outcome: Outcome) -> None:
+        """The session was rolled back while the call ran: undo it at once."""
+        if entry.kind != "undo" and outcome.state != "not_done":
             await self.rein.rollbacks.late(io, call.session, call.id)
 
     async def _plan(
@@ -537,12 +605,8 @@ class Engine:
         if plan is not None:
             try:
                 exact = self._thaw(tree, entry)
-                if outcome.state == "done":
-                    bound = plan.bind(exact, outcome.value)
-                else:
-                    bound = plan.bind(exact)
-                return {"undo": plan.name, "arguments": encode_arguments(bound)}, ""
-            except (NotUndoable, Unencodable) as error:
+                return plan.stored(exact, outcome.value if outcome.state == "done" else MISSING), ""
+            except (NotUndoable, CheckreinError) as error:
                 return None, str(error)
         return await self.rein.rollbacks.supplied(io, call, outcome, "plan")
 
@@ -557,10 +621,10 @@ class Engine:
             # The effect has happened; a result that cannot be recorded must not undo that.
             return None, False
 
-    def _approval_puts(self, ids: tuple[str, ...], state: str, before: str) -> tuple[Put, ...]:
-        return self.rein.approvals.puts(ids, state, before) if ids else ()
+    def _approval_puts(self, entry: Entry, state: str, before: str) -> tuple[Put, ...]:
+        return self.rein.approvals.puts(entry.approved, state, before) if entry.approved else ()
 
-    def _late(self, entry: Entry, call: Call, tree: dict[str, Any], attempt: int, future: Any) -> None:
+    def _late(self, entry: Entry, call: Call, tree: dict[str, Any], future: Any) -> None:
         """A tool that was given up comes back: record it, and undo it if need be."""
         session = entry.session
         session.late.add(call.id)
@@ -571,13 +635,9 @@ class Engine:
             error = done.exception() if not done.cancelled() else None
             value = None if error is not None or done.cancelled() else done.result()
             state = "unknown" if error is not None or done.cancelled() else "done"
-            outcome = Outcome(state, value, error, attempts=attempt, source="late")
+            outcome = Outcome(state, value, error, attempts=call.attempt, source="late")
             try:
-                finish(
-                    self._land(
-                        self.rein.sync_io, entry, call, tree, outcome, [], attempt, (), "late"
-                    )
-                )
+                finish(self._land(self.rein.sync_io, entry, call, tree, outcome, (), "late"))
             except CheckreinError as problem:
                 self.rein.log.error("late result of %s %s: %s", call.name, call.id, problem)
             finally:
@@ -614,17 +674,28 @@ class Engine:
     def _repeatable(self, entry: Entry) -> bool:
         return entry.kind == "model" or entry.tool.info.idempotent
 
-    async def _commit(self, io: IO, batch: Batch) -> Any:
+    async def _commit(self, io: IO, batch: Batch) -> Committed:
+        if self.direct or not io.is_async:
+            return self._write(batch)
         try:
-            committed = (
-                await io.commit(batch)
-                if self.store.blocking
-                else self.store.commit(batch)
-            )
+            committed = await io.commit(batch)
         except FencedOut as error:
-            raise SessionClosed(
-                f"session {batch.session} is owned by another process now; nothing was run"
-            ) from error
+            raise self.lost(batch.session) from error
+        self.rein.notify(committed, batch)
+        return committed
+
+    def lost(self, session: str) -> SessionClosed:
+        """The error for a session that somebody else owns now."""
+        return SessionClosed(
+            f"session {session} is owned by another process now; nothing was run"
+        )
+
+    def _write(self, batch: Batch) -> Committed:
+        """Commit without awaiting: the store does not block, or the entry is sync."""
+        try:
+            committed = self.store.commit(batch)
+        except FencedOut as error:
+            raise self.lost(batch.session) from error
         if self.rein.observed:
             self.rein.notify(committed, batch)
         return committed

@@ -79,7 +79,11 @@ class Plugin:
     """Seconds that one hook may take; None = the Rein's default."""
 
     def pre_call(self, call: Call) -> PreVerdict | Awaitable[PreVerdict]:
-        """Decide before the call. Must be pure: count with `Hold`."""
+        """Decide before the call. Must be pure: count with `Hold`.
+
+        It is asked again about a call that a later plugin rewrote or a person edited, so a call
+        that it has rewritten must not be rewritten by it again.
+        """
 
     def post_call(self, call: Call, outcome: Outcome) -> PostVerdict | Awaitable[PostVerdict]:
         """Look at the outcome; change what the caller sees."""

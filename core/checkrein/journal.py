@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import logging
 
     from checkrein.checks import Checked
-    from checkrein.engine import Entry
     from checkrein.errors import Denied
     from checkrein.manager import Impl
 
@@ -80,11 +79,9 @@ class Journal:
     def intent(
         self,
         call: Call,
-        entry: Entry,
         tree: dict[str, Tree],
         flat: bool,
         checked: Checked | None,
-        attempt: int,
     ) -> NewEvent:
         """A call is about to run."""
         info = call.tool
@@ -95,9 +92,10 @@ class Journal:
             if flat and not self.views
             else self.view(call, call.arguments, "journal"),
             "effect": info.effect,
-            "undo": info.undo or "",
             "step": call.step,
         }
+        if info.undo:
+            view["undo"] = info.undo
         if call.parent:
             view["parent"] = call.parent
         if call.task:
@@ -113,7 +111,7 @@ class Journal:
         # model requests are kept for resuming only.
         keep = call.kind != "model" or self._keeps(call)
         return NewEvent(
-            "intent", call.id, self.now(), view, {"arguments": tree} if keep else None, attempt
+            "intent", call.id, self.now(), view, {"arguments": tree} if keep else None, call.attempt
         )
 
     def note_observed(self, event: NewEvent, plugin: str, verdict: str) -> None:
@@ -127,7 +125,6 @@ class Journal:
         encoded: tuple[Tree, bool],
         plan: dict[str, Any] | None,
         why: str,
-        attempt: int,
         rows: Sequence[HoldRow],
         paused: bool,
         kind: str = "outcome",
@@ -158,7 +155,7 @@ class Journal:
             view["not_undoable"] = why
         if rows and (over := accounts.overrun(rows, outcome)):
             view["overrun"] = over
-        return NewEvent(kind, call.id, self.now(), view, payload or None, attempt)
+        return NewEvent(kind, call.id, self.now(), view, payload or None, call.attempt)
 
     def _error(self, call: Call, error: BaseException) -> Tree:
         return {

@@ -16,9 +16,13 @@ import pluggy
 
 from checkrein.errors import ConfigError, PluginError
 from checkrein.hooks import DECIDING, HOOKS, PROJECT, Plugin, Spec
+from checkrein.tools import is_async_callable
 
 GROUP = "checkrein"
 """Entry-point group under which installed plugins offer themselves."""
+
+GUARDING = (*DECIDING, "open_stream", "on_event")
+"""Hooks whose names mean nothing else: a method called so is meant to run."""
 
 _NO_OPTIONS = {
     "wrapper": False,
@@ -45,6 +49,7 @@ class Impl:
     own_loop: bool
     allow_on_failure: bool
     timeout: float | None
+    is_async: bool
 
     def __call__(self, *values: Any) -> Any:
         """Call with all of the hook's arguments."""
@@ -67,13 +72,19 @@ class _Pluggy(pluggy.PluginManager):
     """Registers overridden methods of `Plugin` without a decorator; refuses wrappers."""
 
     def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
-        if name not in HOOKS:
-            return super().parse_hookimpl_opts(plugin, name)
-        function = getattr(plugin, name)
-        marked: Any = getattr(function, f"{PROJECT}_impl", None)
-        if marked is None and isinstance(plugin, Plugin):
-            inherited = getattr(type(plugin), name, None) is getattr(Plugin, name)
-            if not inherited or name in vars(plugin):
+        marked: Any = super().parse_hookimpl_opts(plugin, name)
+        if name in HOOKS and marked is None:
+            function = getattr(plugin, name)
+            if not isinstance(plugin, Plugin):
+                if name in GUARDING and callable(function):
+                    raise PluginError(
+                        f"plugin {type(plugin).__name__}: {name} is not marked with @hookimpl, "
+                        "so it would never run: mark it, or rename it"
+                    )
+            elif (
+                getattr(type(plugin), name, None) is not getattr(Plugin, name)
+                or name in vars(plugin)
+            ):
                 marked = dict(_NO_OPTIONS)
         if marked is None:
             return None
@@ -100,7 +111,6 @@ class Plugins:
         Raises `PluginError`; then nothing of this manager may be used.
         """
         named: list[tuple[str, object]] = []
-        seen: dict[str, int] = {}
         for item in plugins:
             name, plugin = item if isinstance(item, tuple) else ("", item)
             if inspect.isclass(plugin):
@@ -110,8 +120,11 @@ class Plugins:
             base = name or getattr(plugin, "name", "") or type(plugin).__name__.lower()
             if not isinstance(base, str):
                 base = type(plugin).__name__.lower()
-            seen[base] = seen.get(base, 0) + 1
-            named.append((base if seen[base] == 1 else f"{base}-{seen[base]}", plugin))
+            number, unique = 1, base
+            while any(unique == taken for taken, _ in named):
+                number += 1
+                unique = f"{base}-{number}"
+            named.append((unique, plugin))
         # pluggy calls the last registered first; ours run in list order.
         for name, plugin in reversed(named):
             _refuse_misspelt(name, plugin)
@@ -137,11 +150,20 @@ class Plugins:
             plugin = impl.plugin
             if hook == "view" and 1 not in pick:
                 raise PluginError(f"plugin {impl.plugin_name}: view must take `value`")
+            _refuse_misfit(impl.plugin_name, hook, impl.function, len(pick))
             failure = getattr(plugin, "on_failure", "deny")
             if failure not in ("deny", "allow"):
                 raise PluginError(
                     f"plugin {impl.plugin_name}: on_failure must be 'deny' or 'allow'"
                 )
+            timeout = getattr(plugin, "timeout", None) if hook in DECIDING else None
+            if timeout is not None and not (type(timeout) in (int, float) and 0 < timeout < 1e9):
+                raise PluginError(
+                    f"plugin {impl.plugin_name}: timeout must be seconds above 0, or None"
+                )
+            loop = getattr(plugin, "loop", "caller")
+            if loop not in ("caller", "own"):
+                raise PluginError(f"plugin {impl.plugin_name}: loop must be 'caller' or 'own'")
             compiled.append(
                 Impl(
                     plugin=impl.plugin_name,
@@ -150,9 +172,10 @@ class Plugins:
                     pick=pick,
                     whole=pick == tuple(range(len(order))),
                     external=bool(getattr(plugin, "external", False)),
-                    own_loop=getattr(plugin, "loop", "caller") == "own",
+                    own_loop=loop == "own",
                     allow_on_failure=failure == "allow",
-                    timeout=getattr(plugin, "timeout", None) if hook in DECIDING else None,
+                    timeout=timeout,
+                    is_async=is_async_callable(impl.function),
                 )
             )
         return tuple(compiled)
@@ -164,6 +187,31 @@ class Plugins:
     def order(self, hook: str) -> list[str]:
         """Names in the effective order for `hook`."""
         return [impl.plugin for impl in self.chains.get(hook, ())]
+
+
+def _refuse_misfit(name: str, hook: str, function: Callable[..., Any], given: int) -> None:
+    """A parameter that would never be filled in makes a guard that judges nothing."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return  # built-in callables tell nothing; what they raise denies the call
+    names = [p.name for p in inspect.signature(getattr(Spec, hook)).parameters.values()][1:]
+    taken = 0
+    for p in parameters:
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty:
+            taken += 1
+        elif p.name in names and p.kind is not p.VAR_POSITIONAL and p.kind is not p.VAR_KEYWORD:
+            raise PluginError(
+                f"plugin {name}: {hook} must take {p.name!r} as a plain parameter without a "
+                "default: it would never be filled in"
+            )
+        elif p.kind is p.KEYWORD_ONLY and p.default is p.empty:
+            raise PluginError(f"plugin {name}: {hook} has no parameter {p.name!r}")
+    if taken != given:
+        raise PluginError(
+            f"plugin {name}: {hook} takes {taken} parameters, and {given} of them are known; "
+            f"known are {', '.join(names)}"
+        )
 
 
 def _refuse_misspelt(name: str, plugin: object) -> None:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 
 from checkrein._io import AsyncIO, Portal, SyncIO, finish, running_loop
 from checkrein.call import Usage
-from checkrein.engine import OPTIONS, Engine, Entry
+from checkrein.engine import OPTIONS, Engine, Entry, seen
 from checkrein.errors import ConfigError, SessionClosed, WouldBlock
 from checkrein.journal import Journal
 from checkrein.manager import Plugins
+from checkrein.plain import NOT_PLAIN, Plain
 from checkrein.session import ACTIVE, Lifecycle, Session
 from checkrein.store import Batch, Committed, SettleRow, Store, StoreOptions, open_store
 from checkrein.telemetry import Telemetry
@@ -129,6 +130,7 @@ class Rein:
         self.undo_tries = max(1, int(undo_tries))
         self.policy = policy
         self.clock: Callable[[], int] = clock or _microseconds
+        self.real_clock = _microseconds
         self.pause_signals: list[type[BaseException]] = []
         """Exceptions by which a framework suspends a run; adapters add theirs."""
         self.plugins = Plugins()
@@ -150,6 +152,7 @@ class Rein:
             approvals == "auto" and self.store.blocking
         )
         self.engine = Engine(self, self.journal)
+        self.plain = Plain(self.engine)
         self._sessions: weakref.WeakValueDictionary[str, Session] = weakref.WeakValueDictionary()
         self._open: dict[str, Session] = {}
         self._spare: Session | None = None
@@ -314,8 +317,14 @@ class Rein:
         tool = self.tools.of(fn)
         if tool.is_async and running_loop() is not None:
             raise WouldBlock(f"{tool.info.name} is async: use `await rein.acall(...)`")
-        entry = Entry(tool, tool.bind(args, kwargs), self.current_session())
-        return cast("T", finish(self.engine.run(self.sync_io, entry)).value)
+        arguments = tool.bind(args, kwargs)
+        session = self.current_session()
+        if self.plain.possible:
+            value = self.plain.call(tool, arguments, session)
+            if value is not NOT_PLAIN:
+                return cast("T", value)
+        entry = Entry(tool, arguments, session)
+        return cast("T", seen(finish(self.engine.outcome(self.sync_io, entry))).value)
 
     async def acall(
         self, fn: Callable[P, Awaitable[T]] | Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
@@ -323,7 +332,7 @@ class Rein:
         """The async twin of `call`; `fn` may be sync or async."""
         tool = self.tools.of(fn)
         entry = Entry(tool, tool.bind(args, kwargs), self.current_session())
-        return cast("T", (await self.engine.run(self.async_io, entry)).value)
+        return cast("T", seen(await self.engine.outcome(self.async_io, entry)).value)
 
     def enter(self, entry: Entry) -> Any:
         """Run an adapter's entry; returns its `Outcome`, raises what the caller must see."""

@@ -315,14 +315,16 @@ class Lifecycle:
             error.add_note(f"checkrein: session {session.id}: {report.summary()}")
 
     async def _end(self, io: IO, session: Session, state: Any, error: str) -> None:
+        from checkrein.errors import Conflict
         from checkrein.store import Batch, SessionPut
 
         event = self.rein.journal.event("session_ended", state=state, error=error)
         put = SessionPut(state=state, owner="" if state == "COMPLETED" or session.on_error == "keep" else None)
-        row = self.rein.store.session(session.id)
-        if row is not None and row.state == "ACTIVE":
+        try:
             committed = await io.commit(Batch(session.id, (event,), event.at, session_put=put))
-            self.rein.notify_if_observed(committed, session.id)
+        except Conflict:
+            return  # it was ended or rolled back from elsewhere: that stands
+        self.rein.notify_if_observed(committed, session.id)
 
     async def _suspend(self, io: IO, session: Session) -> None:
         from checkrein.store import Batch, SessionPut

@@ -8,12 +8,14 @@ can run it. Its arguments come, by parameter name, from the call's arguments and
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from checkrein.call import ToolInfo
-from checkrein.errors import ConfigError
+from checkrein.codec import encode, encode_arguments
+from checkrein.errors import ConfigError, Unencodable
 
 if TYPE_CHECKING:
     from checkrein.tools import Tool
@@ -21,7 +23,11 @@ if TYPE_CHECKING:
 INJECTED = frozenset({"result", "call", "key"})
 """Names that an undo or a probe may take and a tool may not."""
 
-_MISSING = object()
+MISSING = object()
+"""Stands for a result that is not known."""
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Where a value is found: an argument's name or `result`, then attributes, keys, positions."""
 
 
 class NotUndoable(Exception):  # noqa: N818 - a finding, reported and never raised to users
@@ -33,44 +39,66 @@ class UndoPlan:
     """The undo of a tool, before a call gives it values."""
 
     name: str
-    parameters: tuple[tuple[str, tuple[str | int, ...]], ...]
+    parameters: tuple[tuple[str, Path], ...]
     """(parameter of the undo, path): the path's first part is an argument's name or `result`."""
-    inject: tuple[str, ...] = ()
-    """Which of `call` and `key` it takes."""
+    inject: tuple[tuple[str, str], ...] = ()
+    """(parameter of the undo, `call` or `key`): supplied when it runs."""
     optional: frozenset[str] = frozenset()
     """Parameters with a default of their own."""
+    loose: bool = False
+    """The undo is only known by name so far: all that is known of the call is kept for it."""
 
-    @property
-    def needs_result(self) -> bool:
-        """Whether the call's result is part of the plan."""
-        return any(path[0] == "result" for _, path in self.parameters)
-
-    def bind(self, arguments: Mapping[str, Any], result: Any = _MISSING) -> dict[str, Any]:
+    def bind(self, arguments: Mapping[str, Any], result: Any = MISSING) -> dict[str, Any]:
         """The undo's arguments for one call. Raises `NotUndoable`."""
         bound: dict[str, Any] = {}
         for parameter, path in self.parameters:
-            if path[0] == "result":
-                if result is _MISSING:
+            value = result if path[0] == "result" else arguments.get(str(path[0]), MISSING)
+            if value is MISSING:
+                if parameter in self.optional:
+                    continue
+                if path[0] == "result":
                     raise NotUndoable(f"undo {self.name} needs the call's result, which is lost")
-                value = result
-            else:
-                value = arguments.get(str(path[0]), _MISSING)
-                if value is _MISSING:
-                    if parameter in self.optional:
-                        continue
-                    raise NotUndoable(f"undo {self.name}: the call has no argument {path[0]!r}")
+                raise NotUndoable(f"undo {self.name}: the call has no argument {path[0]!r}")
             for part in path[1:]:
                 value = _step(value, part, self.name, path)
             bound[parameter] = value
         return bound
 
+    def stored(self, arguments: Mapping[str, Any], result: Any = MISSING) -> dict[str, Any]:
+        """The complete plan as it is recorded, for any process that knows the undo.
 
-def _step(value: Any, part: str | int, name: str, path: tuple[str | int, ...]) -> Any:
+        Raises `NotUndoable` where a value is missing or cannot be recorded exactly.
+        """
+        try:
+            if self.loose:
+                given = _all_known(arguments, result)
+            else:
+                given = encode_arguments(self.bind(arguments, result))
+        except Unencodable as error:
+            raise NotUndoable(f"undo {self.name}: {error}") from error
+        plan: dict[str, Any] = {"undo": self.name, "arguments": given}
+        if self.inject:
+            plan["inject"] = {parameter: what for parameter, what in self.inject}
+        if self.loose:
+            plan["loose"] = True
+        return plan
+
+
+def _all_known(arguments: Mapping[str, Any], result: Any) -> dict[str, Any]:
+    given = encode_arguments(dict(arguments))
+    if result is not MISSING:
+        with contextlib.suppress(Unencodable):
+            # Perhaps the undo does not name it: if it does, it says so when it runs.
+            given["result"] = encode(result, "result")
+    return given
+
+
+def _step(value: Any, part: str | int, name: str, path: Path) -> Any:
     try:
         if isinstance(value, Mapping) or isinstance(part, int):
             return value[part]
         return getattr(value, part)
-    except (AttributeError, KeyError, IndexError, TypeError):
+    except Exception:  # noqa: BLE001 - the property of a foreign object may raise anything
         where = ".".join(str(p) for p in path)
         raise NotUndoable(f"undo {name}: the call gave no {where}") from None
 
@@ -81,40 +109,60 @@ def undo_of(
     """The plan of an `undo=` setting, and the tool to register for it (None if it is known).
 
     A callable takes by parameter name. A string is the name of a tool, or a template such as
-    `"customers.delete(result.id)"`. Raises `ConfigError` if parameters do not fit.
+    `"customers.delete(result.id, idempotency_key=key)"`. Raises `ConfigError` for misfits.
     """
     from checkrein.tools import Tool as ToolClass
 
-    clash = INJECTED.intersection(tool.parameters)
-    if clash:
-        raise ConfigError(
-            f"tool {tool.info.name}: it has an undo and a parameter named "
-            f"{sorted(clash)[0]!r}; result, call and key are what undos and probes are given: "
-            "rename the parameter"
-        )
+    where = f"tool {tool.info.name}"
     if isinstance(undo, str):
-        if "(" in undo:
-            return _template(undo, tool, known), None
         target = known(undo)
+        if target is None and undo.endswith(")"):
+            return _template(undo, tool, known), None
+        refuse_injected(tool)
         if target is None or not target.signature_known:
-            # Declared by name before its function is here: it takes the call's arguments.
-            return UndoPlan(undo, tuple((p, (p,)) for p in tool.parameters)), None
+            return UndoPlan(undo, (), loose=True), None
         return _by_name(target, tool), None
+    if not callable(undo):
+        raise ConfigError(f"{where}: undo must be a function, a tool's name or a template")
+    if is_generator(undo):
+        raise ConfigError(f"{where}: its undo is a generator, which does nothing when called")
+    refuse_injected(tool)
     declared = getattr(undo, "__checkrein_tool__", None)
     if isinstance(declared, ToolClass):
-        return _by_name(declared, tool), None
-    own = ToolClass(
-        ToolInfo(f"{tool.info.name}.undo", (undo.__doc__ or "").strip(), effect="write"), undo
+        new = known(declared.info.name) is not declared
+        return _by_name(declared, tool), declared if new else None
+    info = ToolInfo(
+        f"{tool.info.name}.undo", (undo.__doc__ or "").strip(), timeout=tool.info.timeout
     )
+    own = ToolClass(info, undo, thread_affine=tool.thread_affine)
     return _by_name(own, tool), own
 
 
+def refuse_injected(tool: Tool) -> None:
+    """Refuse parameters of the names that undos and probes are given."""
+    clash = INJECTED.intersection(tool.parameters)
+    if clash and tool.signature_known:
+        raise ConfigError(
+            f"tool {tool.info.name}: it has an undo or a probe, and a parameter named "
+            f"{sorted(clash)[0]!r}; result, call and key are what undos and probes are given: "
+            "rename the parameter, or write the undo as a template"
+        )
+
+
+def is_generator(fn: Callable[..., Any]) -> bool:
+    """Whether calling `fn` gives a generator, so that nothing happens yet."""
+    import inspect
+
+    return inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
+
+
 def _by_name(undo: Tool, tool: Tool) -> UndoPlan:
-    parameters: list[tuple[str, tuple[str | int, ...]]] = []
+    parameters: list[tuple[str, Path]] = []
     for name in undo.parameters:
         if name in ("call", "key"):
             continue
         if name == "result" or name in tool.parameters or not tool.signature_known:
+            refuse_opaque(tool, name, f"its undo {undo.info.name}")
             parameters.append((name, (name,)))
         elif name in undo.required:
             raise ConfigError(
@@ -125,51 +173,81 @@ def _by_name(undo: Tool, tool: Tool) -> UndoPlan:
     return UndoPlan(
         undo.info.name,
         tuple(parameters),
-        tuple(n for n in ("call", "key") if n in undo.parameters),
+        tuple((n, n) for n in ("call", "key") if n in undo.parameters),
         frozenset(undo.parameters) - undo.required,
     )
 
 
+def refuse_opaque(tool: Tool, name: str, what: str) -> None:
+    """Refuse an undo or probe that needs what is never recorded."""
+    if name in tool.opaque:
+        raise ConfigError(
+            f"tool {tool.info.name}: {what} takes {name!r}, which is opaque: it is not recorded, "
+            "so it would be missing after a crash"
+        )
+
+
 def _template(text: str, tool: Tool, known: Callable[[str], Tool | None]) -> UndoPlan:
     where = f"tool {tool.info.name}: undo template {text!r}"
+    name, _, rest = text.partition("(")
+    name = name.strip()
     try:
-        node = ast.parse(text, mode="eval").body
+        node = ast.parse(f"_({rest}", mode="eval").body
     except SyntaxError as error:
-        raise ConfigError(f"{where}: column {error.offset}: not NAME(PATH, KEY=PATH)") from None
-    if not isinstance(node, ast.Call):
+        raise ConfigError(f"{where}: not NAME(PATH, KEY=PATH) ({error.msg})") from None
+    if not name or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise ConfigError(f"{where}: not NAME(PATH, KEY=PATH)")
-    name = text[: text.index("(")].strip()
     target = known(name)
-    order = [p for p in target.parameters if p not in ("call", "key")] if target else []
-    parameters: list[tuple[str, tuple[str | int, ...]]] = []
+    given: dict[str, Path] = {}
     for index, arg in enumerate(node.args):
-        if target is not None and target.signature_known:
-            if index >= len(order):
-                raise ConfigError(f"{where}: {name} takes {len(order)} arguments")
-            parameters.append((order[index], _path(arg, where)))
-        else:
-            parameters.append((f"${index}", _path(arg, where)))
+        _add(given, _place(target, index, where), _path(arg, where), where)
     for keyword in node.keywords:
         if keyword.arg is None:
             raise ConfigError(f"{where}: ** is not allowed")
-        if target is not None and target.signature_known and keyword.arg not in target.parameters:
+        if target is not None and not target.takes(keyword.arg):
             raise ConfigError(f"{where}: {name} has no parameter {keyword.arg!r}")
-        parameters.append((keyword.arg, _path(keyword.value, where)))
-    for _, path in parameters:
-        if path[0] != "result" and tool.signature_known and path[0] not in tool.parameters:
+        _add(given, keyword.arg, _path(keyword.value, where), where)
+    if target is not None and target.signature_known:
+        for parameter in sorted(target.required - given.keys()):
+            raise ConfigError(f"{where}: {name} needs {parameter!r} too")
+    inject: list[tuple[str, str]] = []
+    for parameter, path in list(given.items()):
+        if path[0] in tool.parameters or (path[0] == "result"):
+            if path[0] == "result" and "result" in tool.parameters:
+                raise ConfigError(f"{where}: `result` is a parameter of the tool as well")
+            refuse_opaque(tool, str(path[0]), "its undo")
+        elif path in (("key",), ("call",)):
+            inject.append((parameter, str(path[0])))
+            del given[parameter]
+        elif tool.signature_known:
             raise ConfigError(
-                f"{where}: {path[0]!r} is neither `result` nor a parameter of the tool"
+                f"{where}: {path[0]!r} is neither `result`, `key` nor a parameter of the tool"
             )
-    return UndoPlan(name, tuple(parameters))
+    return UndoPlan(name, tuple(given.items()), tuple(inject))
 
 
-def _path(node: ast.expr, where: str) -> tuple[str | int, ...]:
+def _place(target: Tool | None, index: int, where: str) -> str:
+    """The parameter that takes the template's positional argument `index`."""
+    if target is None or not target.signature_known:
+        return f"${index}"
+    if index >= len(target.positional):
+        raise ConfigError(f"{where}: {target.info.name} takes {len(target.positional)} by position")
+    return target.positional[index]
+
+
+def _add(given: dict[str, Path], parameter: str, path: Path, where: str) -> None:
+    if parameter in given:
+        raise ConfigError(f"{where}: {parameter!r} is given twice")
+    given[parameter] = path
+
+
+def _path(node: ast.expr, where: str) -> Path:
     if isinstance(node, ast.Name):
         return (node.id,)
     if isinstance(node, ast.Attribute):
         return (*_path(node.value, where), node.attr)
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
         part = node.slice.value
-        if isinstance(part, (str, int)):
+        if isinstance(part, str) or type(part) is int:
             return (*_path(node.value, where), part)
     raise ConfigError(f"{where}: {ast.unparse(node)!r} is not a path such as result.id")

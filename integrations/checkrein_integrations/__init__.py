@@ -1,0 +1,1 @@
+"""Adapters to agent frameworks, and what speaks to other processes."""

@@ -14,23 +14,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from checkrein.store._opening import StoreOptions as StoreOptions
 from checkrein.store._opening import open_store as open_store
+from checkrein.store._rows import ERASED as ERASED
+from checkrein.store._rows import Balance as Balance
+from checkrein.store._rows import Erased as Erased
+from checkrein.store._rows import OpenHold as OpenHold
+from checkrein.store._rows import OwnerRow as OwnerRow
+from checkrein.store._rows import Page as Page
+from checkrein.store._rows import Record as Record
+from checkrein.store._rows import Rollback as Rollback
+from checkrein.store._rows import SessionRow as SessionRow
+from checkrein.store._rows import SessionState as SessionState
 from checkrein.verdicts import Settle, Unit
 
 Tree: TypeAlias = Any
 """A JSON tree."""
 
-SessionState: TypeAlias = Literal["ACTIVE", "COMPLETED", "FAILED", "ABANDONED"]
-Rollback: TypeAlias = Literal["none", "rolling_back", "rolled_back", "partial"]
+
+class _Same:
+    def __repr__(self) -> str:
+        return "SAME"
+
+
+SAME = _Same()
+"""A payload that holds what the view shows: `{"arguments"}` of an intent, `{"result"}` of an
+outcome. A backend stores it like any other payload, but need not be handed it twice."""
 
 
 @dataclass(slots=True)
 class NewEvent:
-    """An event to append. `attempt` matters for kinds `intent` and `outcome` only: there
-    (call, kind, attempt) is unique, and a second one is refused with `DuplicateIntent`."""
+    """An event to append.
+
+    `attempt` matters for kinds `intent` and `outcome` only: there (call, kind, attempt) is
+    unique, and a second one is refused with `DuplicateIntent`.
+    """
 
     kind: str
     call: str
@@ -147,6 +167,19 @@ class Batch:
     """This batch must also survive a power cut, where the backend was opened so."""
 
 
+def payload_of(event: NewEvent) -> Tree | None:
+    """The payload of an event, `SAME` written out."""
+    if event.payload is not SAME:
+        return event.payload
+    key = same_key(event.kind)
+    return {key: event.view[key]}
+
+
+def same_key(kind: str) -> str:
+    """Which part of the view of a `kind` event `SAME` stands for."""
+    return "arguments" if kind == "intent" else "result"
+
+
 @dataclass(slots=True)
 class Committed:
     """What a commit gave: the store-wide number of its last event, the session's next number.
@@ -159,93 +192,6 @@ class Committed:
     rollback: Rollback = "none"
     """The session's rollback column after the commit: an outcome that lands in a session which
     is rolling back, or rolled back, must be undone by whoever brings it."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionRow:
-    """A session as stored."""
-
-    id: str
-    state: SessionState
-    rollback: Rollback
-    stopped: bool
-    owner: str
-    """Id of the owning process's lease; empty if nobody owns it."""
-    fence: int
-    n: int
-    head: str
-    created: int
-    updated: int
-    body: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A row as stored."""
-
-    kind: str
-    id: str
-    state: str
-    session: str
-    label: str
-    created: int
-    updated: int
-    body: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """An account: enforced total = spent + held."""
-
-    account: str
-    unit: Unit
-    spent: int
-    held: int
-
-
-@dataclass(frozen=True, slots=True)
-class OpenHold:
-    """A hold that is not settled."""
-
-    id: str
-    account: str
-    amount: int
-    unit: Unit
-    settle: Settle
-    call: str
-    session: str
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerRow:
-    """A process's lease: who it is, and when it was last heard of."""
-
-    id: str
-    host: str
-    boot: str
-    pid: int
-    started: str
-    """Start time of the process as the system tells it: a re-used pid differs."""
-    beat: int
-    """Microseconds since the epoch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Rows and where the next page begins (None = no more)."""
-
-    rows: Sequence[Any]
-    next: str | None = None
-
-
-class Erased:
-    """What `payload` returns for a payload that was erased or was too large to keep."""
-
-    def __repr__(self) -> str:
-        return "ERASED"
-
-
-ERASED = Erased()
 
 
 class Store(Protocol):
@@ -266,6 +212,18 @@ class Store(Protocol):
         `wait=False`: raise `StoreBusy` at once where the write lock is taken.
         Raises `Conflict` and its kinds; then nothing was written.
         """
+        ...
+
+    def append(
+        self,
+        session: str,
+        event: NewEvent,
+        *,
+        fence: int | None = None,
+        admit: bool = False,
+        durable: bool = False,
+    ) -> Committed:
+        """`commit` of a batch with one event and nothing else."""
         ...
 
     def commit_many(self, batches: Sequence[Batch]) -> list[Committed | Exception]:
@@ -356,8 +314,10 @@ class Store(Protocol):
         ...
 
     def changed(self, topic: str = "", after: int = -1) -> int:
-        """A number that differs from an earlier one if anything may have been committed
-        since, by this process or another. Cheap enough to poll."""
+        """A number that differs from an earlier one if anything may have been committed since.
+
+        By this process or another. Cheap enough to poll.
+        """
         ...
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import marshal
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from operator import attrgetter
+from typing import Any, TypeAlias
 
 from checkrein.codec import dumps
+from checkrein.errors import CheckreinError, Conflict, Unencodable
 from checkrein.store import (
     ERASED,
+    SAME,
     Batch,
     Erased,
     Event,
@@ -21,18 +25,62 @@ from checkrein.store import (
     SessionRow,
     SessionState,
     Tree,
+    same_key,
 )
 from checkrein.store._paging import page_of, place_of
 from checkrein.store._rules import (
     GENESIS,
     chain_body,
     chain_hash,
+    check_event,
+    closed,
     closed_because,
+    fenced_out,
     look_up,
     missing_event,
 )
 
 _seq_of = attrgetter("seq")
+
+Kept: TypeAlias = tuple[Any, ...]
+"""An event as it is kept: call, kind, attempt, time, view, payload.
+
+View and payload are marshalled: bytes are frozen, small, and nothing that the garbage collector
+has to walk again and again. They never leave the process.
+"""
+
+
+def _thaw(kept: bytes) -> Tree:
+    return marshal.loads(kept)  # noqa: S302 - our own bytes, which never left the process
+
+
+def keep(event: NewEvent) -> Kept:
+    """What is kept of an event. Raises `Unencodable` for a view or payload that is no tree."""
+    check_event(event)
+    payload = event.payload
+    try:
+        return (
+            event.call,
+            event.kind,
+            event.attempt,
+            event.at,
+            marshal.dumps(event.view),
+            payload if payload is None or payload is SAME else marshal.dumps(payload),
+        )
+    except ValueError as error:
+        raise Unencodable(f"event {event.kind} of call {event.call}", "tree", str(error)) from None
+
+
+def refusal(
+    session: str, event: NewEvent, fence: int | None, known: Session | None
+) -> CheckreinError:
+    """What refuses one event."""
+    batch = Batch(session, (event,), event.at, fence)
+    if known is None:
+        return Conflict(f"session {session} is not in this store: create it first")
+    if fence is not None and fence < known.fence:
+        return fenced_out(batch, known.fence)
+    return closed(batch, known.state, known.rollback, known.stopped)
 
 
 class Session:
@@ -78,7 +126,7 @@ class Journal:
         self._order: list[Session] = []
         # Two lists and not one of pairs: fewer objects for the garbage collector to go through.
         self.owners: list[Session] = []
-        self.log: list[NewEvent] = []
+        self.log: list[Kept] = []
         """Event number s, and in `owners` its session, stand at place s - 1."""
         self._calls: dict[str, list[int]] = {}
         self._calls_upto = 0
@@ -139,8 +187,8 @@ class Journal:
         for place in range(high - 1, low - 1, -1) if reverse else range(low, high):
             if len(found) >= limit:
                 break
-            owner, event = self.owners[seqs[place] - 1], self.log[seqs[place] - 1]
-            if (kinds is None or event.kind in kinds) and session in (None, owner.id):
+            owner, kind = self.owners[seqs[place] - 1], self.log[seqs[place] - 1][1]
+            if (kinds is None or kind in kinds) and session in (None, owner.id):
                 events = self.read(owner)
                 found.append(events[bisect_left(events, seqs[place], key=_seq_of)])
         return found
@@ -148,7 +196,7 @@ class Journal:
     def _of_call(self, call: str) -> Sequence[int]:
         # Indexed when somebody asks: a commit does not pay for it.
         for index in range(self._calls_upto, len(self.log)):
-            self._calls.setdefault(self.log[index].call, []).append(index + 1)
+            self._calls.setdefault(self.log[index][0], []).append(index + 1)
         self._calls_upto = len(self.log)
         return self._calls.get(call, ())
 
@@ -157,23 +205,25 @@ class Journal:
         done = session.events
         for n in range(len(done) + 1, len(session.numbers) + 1):
             seq = session.numbers[n - 1]
-            event = self.log[seq - 1]
+            call, kind, attempt, at, kept, _ = self.log[seq - 1]
+            view = _thaw(kept)
+            payload = self.payload(seq)
             ref = b""
-            if event.payload is not None:
-                ref = sha256(os.urandom(16) + dumps(event.payload).encode()).digest()
+            if payload is not None:
+                ref = sha256(os.urandom(16) + dumps(payload).encode()).digest()
             prev = bytes.fromhex(done[-1].hash) if done else GENESIS
-            body = chain_body(session.id, event.kind, event.call, dumps(event.view))
-            digest = chain_hash(prev, seq, n, event.attempt, event.at, ref, body)
+            body = chain_body(session.id, kind, call, dumps(view))
+            digest = chain_hash(prev, seq, n, attempt, at, ref, body)
             done.append(
                 Event(
                     seq,
                     session.id,
                     n,
-                    event.kind,
-                    event.call,
-                    event.attempt,
-                    event.at,
-                    event.view,
+                    kind,
+                    call,
+                    attempt,
+                    at,
+                    view,
                     ref.hex(),
                     prev.hex(),
                     digest.hex(),
@@ -185,7 +235,15 @@ class Journal:
         """The payload of an event."""
         if not 0 < seq <= len(self.log):
             return None
-        return ERASED if seq in self._erased else self.log[seq - 1].payload
+        if seq in self._erased:
+            return ERASED
+        _, kind, _, _, view, payload = self.log[seq - 1]
+        if payload is None:
+            return None
+        if payload is SAME:
+            key = same_key(kind)
+            return {key: _thaw(view)[key]}
+        return _thaw(payload)
 
     def erase(self, seqs: Iterable[int]) -> int:
         """Drop payloads; returns how many there were."""
@@ -193,11 +251,8 @@ class Journal:
         for seq in seqs:
             if self.payload(seq) is None or seq in self._erased:
                 continue
-            event = self.log[seq - 1]
             self.read(self.owners[seq - 1])  # the hash needs the payload once
-            self.log[seq - 1] = NewEvent(
-                event.kind, event.call, event.at, event.view, None, event.attempt
-            )
+            self.log[seq - 1] = (*self.log[seq - 1][:5], None)
             self._erased.add(seq)
             erased += 1
         return erased

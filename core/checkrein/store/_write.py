@@ -9,7 +9,7 @@ from typing import Any
 from checkrein.codec import dumps
 from checkrein.errors import ConfigError, Conflict, HoldRefused
 from checkrein.payload import Packed, Vault
-from checkrein.store import Batch, Committed, HoldRow, Put, SettleRow
+from checkrein.store import Batch, Committed, HoldRow, Put, SettleRow, payload_of
 from checkrein.store._rules import (
     GENESIS,
     chain_body,
@@ -108,7 +108,7 @@ def prepare(batch: Batch, vault: Vault) -> Prepared:
         salt = data = place = None
         text = chain_body(session, event.kind, event.call, view)
         if event.payload is not None:
-            packed = vault.pack(event.payload)
+            packed = vault.pack(payload_of(event))
             place = packed.place
             if place == "file":
                 files.append(packed)
@@ -244,14 +244,12 @@ def _take(cursor: sqlite3.Cursor, hold: HoldRow, index: int, at: int) -> None:
         take, values = _TAKE_WINDOW, (hold.account, hold.unit, hold.amount, limit, span, at)
     else:
         take, values = _TAKE, (hold.account, hold.unit, hold.amount, limit)
-    execute(take, values)
-    if not cursor.rowcount:
-        # No room, or no row yet.
-        execute(_ACCOUNT, (hold.account, hold.unit, span))
-        if cursor.rowcount:
-            execute(take, values)
-        if not cursor.rowcount:
-            _refuse(cursor, hold, index, at, span)
+    taken = execute(take, values).rowcount
+    # No room, or no row yet.
+    if not taken and execute(_ACCOUNT, (hold.account, hold.unit, span)).rowcount:
+        taken = execute(take, values).rowcount
+    if not taken:
+        _refuse(cursor, hold, index, at, span)
     try:
         execute(
             _HOLD,

@@ -18,6 +18,7 @@ from checkrein.store import (
     Committed,
     Erased,
     Event,
+    NewEvent,
     OpenHold,
     OwnerRow,
     Page,
@@ -28,14 +29,13 @@ from checkrein.store import (
     _fork,
 )
 from checkrein.store._accounts import Accounts
-from checkrein.store._journal import Journal, Session
+from checkrein.store._journal import Journal, Kept, Session, keep, refusal
 from checkrein.store._listeners import Listeners
 from checkrein.store._records import Records
 from checkrein.store._rules import (
     SINGLE,
     check_batch,
     check_create,
-    check_event,
     check_state,
     claim_conflict,
     closed,
@@ -88,45 +88,59 @@ class MemoryStore:
     def commit(self, batch: Batch, *, wait: bool = True) -> Committed:
         """Write one batch. Waits for nothing but another thread's commit."""
         events = batch.events
+        if (
+            len(events) == 1
+            and events[0].at == batch.at
+            and not (batch.session_put is not None or batch.holds or batch.settles or batch.puts)
+        ):
+            return self.append(batch.session, events[0], fence=batch.fence, admit=batch.admit)
+        kept = [keep(event) for event in events]
+        with self._lock:
+            done = self._commit_all(batch, self._sessions.get(batch.session), kept)
+        if self._listeners.some:
+            self._listeners.tell()
+        return done
+
+    def append(
+        self,
+        session: str,
+        event: NewEvent,
+        *,
+        fence: int | None = None,
+        admit: bool = False,
+        durable: bool = False,
+    ) -> Committed:
+        """Commit one event and nothing else."""
+        kept = keep(event)
         lock = self._lock
         lock.acquire()
         try:
-            session = self._sessions.get(batch.session)
+            if self._closed:
+                self._check_open()
+            known = self._sessions.get(session)
             if (
-                session is None
-                or len(events) != 1
-                or batch.session_put is not None
-                or batch.holds
-                or batch.settles
-                or batch.puts
-                or self._closed
+                known is None
+                or (fence is not None and fence < known.fence)
+                or (admit and not known.open)
             ):
-                done = self._commit_all(batch, session)
-            else:
-                event = events[0]
-                kind = event.kind
-                if not kind or not event.call.isascii():
-                    check_event(event)
-                if batch.fence is not None and batch.fence < session.fence:
-                    raise fenced_out(batch, session.fence)
-                if batch.admit and not session.open:
-                    raise closed(batch, session.state, session.rollback, session.stopped)
-                if kind in SINGLE:
-                    # One look into the set, not two: did it grow?
-                    single = self._single
-                    known = len(single)
-                    single.add((event.call, kind, event.attempt))
-                    if len(single) == known:
-                        raise duplicate(event.call, kind, event.attempt)
-                log = self._log
-                log.append(event)
-                self._log_owners.append(session)
-                seq = len(log)
-                numbers = session.numbers
-                numbers.append(seq)
-                session.updated = batch.at
-                self._version += 1
-                done = Committed(seq, len(numbers) + 1, session.rollback)
+                raise refusal(session, event, fence, known)
+            kind = event.kind
+            if kind in SINGLE:
+                # One look into the set, not two: did it grow?
+                single = self._single
+                before = len(single)
+                single.add(kept[:3])
+                if len(single) == before:
+                    raise duplicate(event.call, kind, event.attempt)
+            log = self._log
+            log.append(kept)
+            self._log_owners.append(known)
+            seq = len(log)
+            numbers = known.numbers
+            numbers.append(seq)
+            known.updated = event.at
+            self._version += 1
+            done = Committed(seq, len(numbers) + 1, known.rollback)
         finally:
             lock.release()
         if self._listeners.some:
@@ -143,13 +157,13 @@ class MemoryStore:
                 results.append(error)
         return results
 
-    def _commit_all(self, batch: Batch, session: Session | None) -> Committed:
+    def _commit_all(self, batch: Batch, session: Session | None, kept: Sequence[Kept]) -> Committed:
         """A batch of any shape, under the lock: all of it, or nothing."""
         self._check_open()
         check_batch(batch)
         undo: list[Callable[[], object]] = []
         try:
-            session = self._write(batch, session, undo)
+            session = self._write(batch, session, kept, undo)
         except BaseException:
             for step in reversed(undo):
                 step()
@@ -158,7 +172,11 @@ class MemoryStore:
         return Committed(len(self._log), len(session.numbers) + 1, session.rollback)
 
     def _write(
-        self, batch: Batch, session: Session | None, undo: list[Callable[[], object]]
+        self,
+        batch: Batch,
+        session: Session | None,
+        kept: Sequence[Kept],
+        undo: list[Callable[[], object]],
     ) -> Session:
         # The order is that of the SQLite store: session, fence, admission, events, settles,
         # holds, rows. Events are appended last, because nothing can fail after that.
@@ -177,7 +195,7 @@ class MemoryStore:
             self._accounts.take(hold, index, batch.at, undo)
         for put in batch.puts:
             self._records.put(put, batch.at, undo)
-        for event in batch.events:
+        for event in kept:
             self._log.append(event)
             self._log_owners.append(session)
             session.numbers.append(len(self._log))

@@ -1,0 +1,151 @@
+"""The life of a call that no plugin looks at, in one piece.
+
+Where there is no hook, no span, no timeout, no undo and nothing to wait for, a supervised call
+is two records around a function call. This module writes exactly the events that the engine
+would write (a test compares them), without what only hooks need: it is what makes a call with
+an idle supervision layer cheap. Everything else goes to the engine.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter, time_ns
+from typing import TYPE_CHECKING, Any
+
+from checkrein.call import Call, Outcome
+from checkrein.codec import is_flat, is_flat_value
+from checkrein.engine import CURRENT, OPTIONS, Entry
+from checkrein.errors import FencedOut, StoreUnavailable
+from checkrein.store import SAME, NewEvent
+
+if TYPE_CHECKING:
+    from checkrein.engine import Engine
+    from checkrein.session import Session
+    from checkrein.tools import Tool
+
+NOT_PLAIN = object()
+
+
+class Plain:
+    """Runs plain calls for one Rein."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.store = engine.store
+        self.now = engine.now
+        self.real_time = engine.now is engine.rein.real_clock
+        self.tracer = engine.telemetry.tracer
+        self.ids = engine.ids
+        self.possible = not engine.hooked and not engine.observe and engine.journal.record == "all"
+
+    def call(self, tool: Tool, arguments: dict[str, Any], session: Session) -> Any:
+        """The tool's value, or `NOT_PLAIN`: then nothing has happened."""
+        info = tool.info
+        fn = tool.fn
+        if (
+            not tool.plain
+            or fn is None
+            or session.labels
+            or session.task
+            or OPTIONS.get()
+            or self.tracer() is not None
+            or not is_flat(arguments)
+        ):
+            return NOT_PLAIN
+        id = session.id
+        current = CURRENT.get()
+        parent = current[1] if current is not None and current[0] == id else ""
+        call_id = self.ids.new()
+        step = next(session.steps)
+        view: dict[str, Any] = {
+            "kind": "tool",
+            "name": info.name,
+            "arguments": arguments,
+            "effect": info.effect,
+            "step": step,
+        }
+        if parent:
+            view["parent"] = parent
+        real = self.real_time
+        at = time_ns() // 1000 if real else self.now()
+        intent = NewEvent("intent", call_id, at, view, SAME, 1)
+        try:
+            self.store.append(id, intent, fence=session.fence, admit=True, durable=True)
+        except FencedOut as error:
+            raise self.engine.lost(id) from error
+        running = session.running
+        running.add(call_id)
+        token = CURRENT.set((id, call_id, current))
+        started = perf_counter()
+        try:
+            value = fn(**arguments)
+        except BaseException as error:  # noqa: BLE001 - every way out of a tool must be recorded
+            CURRENT.reset(token)
+            try:
+                self._ended(tool, arguments, session, call_id, step, parent, started, None, error)
+            finally:
+                running.discard(call_id)
+            raise
+        CURRENT.reset(token)
+        try:
+            if not is_flat_value(value):
+                return self._ended(
+                    tool, arguments, session, call_id, step, parent, started, value, None
+                )
+            elapsed = int((perf_counter() - started) * 1e6)
+            end = {"state": "done", "us": elapsed, "result": value}
+            at = time_ns() // 1000 if real else self.now()
+            outcome = NewEvent("outcome", call_id, at, end, SAME, 1)
+            try:
+                committed = self.store.append(id, outcome)
+            except StoreUnavailable as error:
+                call = self._call(tool, arguments, session, call_id, step, parent)
+                raise self.engine.unrecorded(call, Outcome("done", value), error) from error
+            if committed.rollback != "none" or session.rollback_wanted:
+                self._after(session, call_id, committed.rollback)
+            return value
+        finally:
+            running.discard(call_id)
+
+    def _call(
+        self,
+        tool: Tool,
+        arguments: dict[str, Any],
+        session: Session,
+        call_id: str,
+        step: int,
+        parent: str,
+    ) -> Call:
+        return Call(
+            call_id, session.id, "tool", tool.info.name, arguments, tool.info, session.agent,
+            session.task, session.user, session.tenant, step, parent,
+        )  # fmt: skip
+
+    def _ended(
+        self,
+        tool: Tool,
+        arguments: dict[str, Any],
+        session: Session,
+        call_id: str,
+        step: int,
+        parent: str,
+        started: float,
+        value: Any,
+        error: BaseException | None,
+    ) -> Any:
+        """An error, an awaitable or a result that has to be encoded: the engine's own end."""
+        from checkrein._io import finish
+
+        call = self._call(tool, arguments, session, call_id, step, parent)
+        entry = Entry(tool, arguments, session)
+        return finish(
+            self.engine.end(self.engine.rein.sync_io, entry, call, arguments, started, value, error)
+        )
+
+    def _after(self, session: Session, call_id: str, rollback: str) -> None:
+        from checkrein._io import finish
+
+        rein = self.engine.rein
+        if rollback != "none":
+            finish(rein.rollbacks.late(rein.sync_io, session.id, call_id))
+        session.running.discard(call_id)
+        finish(self.engine.deferred(rein.sync_io, session))

@@ -1,0 +1,142 @@
+"""Settings of plugins: read strictly, refused with their place.
+
+Constructors take what a `[plugins.NAME]` table of a file can hold. Each builds one pydantic
+model through `read`, so that every wrong key or value becomes a `ConfigError` that names it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, StrictFloat, StrictInt, ValidationError
+
+from checkrein.errors import ConfigError
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError("must be a finite number")
+    return value
+
+
+def _not_negative(value: float) -> float:
+    if value < 0:
+        raise ValueError("must not be negative")
+    return value
+
+
+def _positive(value: float) -> float:
+    if value <= 0:
+        raise ValueError("must be above 0")
+    return value
+
+
+def _countable(value: int) -> int:
+    if value > MOST:
+        raise ValueError(f"must not be above {MOST:_}")
+    return value
+
+
+MOST = 2**53
+"""Largest count, token or dollar limit: beyond it a float cannot hold every integer."""
+
+MOST_STORED = 2**61
+"""Largest amount that a store takes for one hold: sums of several still fit in 64 bits."""
+
+MOST_USD = 2_000_000_000
+"""Largest amount of money in dollars: below `MOST_STORED` nano-dollars."""
+
+
+def _payable(value: float) -> float:
+    if value > MOST_USD:
+        raise ValueError(f"must not be above {MOST_USD:_} dollars")
+    return value
+
+
+Number = Annotated[StrictInt | StrictFloat, AfterValidator(_finite)]
+"""A finite number; a bool or a numeric string is refused."""
+Dollars = Annotated[Number, AfterValidator(_not_negative), AfterValidator(_payable)]
+Seconds = Annotated[Number, AfterValidator(_positive)]
+Count = Annotated[StrictInt, AfterValidator(_not_negative), AfterValidator(_countable)]
+
+
+class Settings(BaseModel):
+    """Base of every settings model: unknown keys are refused, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def read(model: type[S], values: Mapping[str, Any], where: str) -> S:
+    """Validate `values` as `model`.
+
+    Raises `ConfigError` naming `where`, the key, what is wrong and, for an unknown key, which
+    keys there are.
+    """
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        raise ConfigError(_describe(error, model, where)) from None
+
+
+def refuse_unknown(unknown: Mapping[str, object], where: str, allowed: tuple[str, ...]) -> None:
+    """Raise `ConfigError` if a constructor was given keys that it does not have."""
+    if unknown:
+        key = min(unknown)
+        raise ConfigError(f"{where}: unknown key {key!r}; allowed: {', '.join(allowed)}")
+
+
+def _describe(error: ValidationError, model: type[Settings], where: str) -> str:
+    lines: dict[str, list[str]] = {}
+    for item in error.errors(include_url=False, include_context=True):
+        place = _place(item["loc"])
+        text = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden":
+            text = f"unknown key; allowed: {', '.join(_keys_at(model, item['loc'][:-1]))}"
+        found = lines.setdefault(place, [])
+        if text not in found:
+            found.append(text)
+    return "; ".join(
+        f"{where}{'.' + place if place else ''}: {' or '.join(texts)}"
+        for place, texts in lines.items()
+    )
+
+
+def _place(loc: tuple[int | str, ...]) -> str:
+    """`rules[0].arguments.amount`: without the branch names that pydantic adds for unions."""
+    place = ""
+    for index, part in enumerate(loc):
+        if isinstance(part, int):
+            place += f"[{part}]"
+        elif not _is_branch(part, last=index == len(loc) - 1):
+            place += f".{part}" if place else part
+    return place
+
+
+def _is_branch(part: str, *, last: bool) -> bool:
+    return "[" in part or (last and part in {"int", "float", "str", "bool", "none"})
+
+
+def _keys_at(model: type[Settings], loc: tuple[int | str, ...]) -> list[str]:
+    """The keys of the model found by following `loc` down from `model`."""
+    here: type[Settings] = model
+    for part in loc:
+        field = here.model_fields.get(part) if isinstance(part, str) else None
+        inner = _settings_in(field.annotation) if field is not None else None
+        if inner is not None:
+            here = inner
+    return sorted(here.model_fields)
+
+
+def _settings_in(annotation: Any) -> type[Settings] | None:
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
+        return annotation
+    for inner in getattr(annotation, "__args__", ()):
+        found = _settings_in(inner)
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,166 @@
+"""Token counts out of a response, whichever provider it came from.
+
+Providers disagree about what their totals hold. `Usage.input_tokens` includes cached tokens
+and `Usage.output_tokens` includes reasoning; here each style is brought to that:
+
+    OpenAI, LangChain   input includes cached, output includes reasoning
+    Anthropic           cache reads and writes come on top of the input
+    Google              thoughts come on top of the output, tool prompts on top of the input
+
+The shapes are told apart by their keys, because a response seldom says where it comes from and
+a gateway often answers in another provider's shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from checkrein.call import Usage
+from checkrein.errors import ConfigError
+
+_PROVIDERS = ("", "openai", "anthropic", "google", "langchain")
+_USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata")
+_COUNT_KEYS = ("input_tokens", "prompt_tokens", "promptTokenCount", "prompt_token_count")
+
+
+def usage_of(response: Any, provider: str = "") -> Usage | None:
+    """The usage that `response` reports; None if it reports none.
+
+    `response`: a response object or dict, a chat message of LangChain, or the usage part
+    alone. `provider` (`openai`, `anthropic`, `google`, `langchain`) settles the style where the
+    keys would mislead.
+
+    Raises `ValueError` where a count is negative, not finite or not a number, and
+    `ConfigError` for another provider.
+    """
+    if provider not in _PROVIDERS:
+        raise ConfigError(f"provider {provider!r}: use one of {', '.join(_PROVIDERS[1:])}")
+    raw = _get(response, *_USAGE_KEYS)
+    if raw is None:
+        if _get(response, *_COUNT_KEYS) is None:
+            return None
+        raw = response
+    counts = _google(raw) if _is_google(raw, provider) else _common(raw, provider)
+    if counts is None:
+        return None
+    vendor = "" if provider == "langchain" else provider
+    return Usage(**counts, model=_model(response), provider=vendor)
+
+
+MOST_TOKENS = 10**12
+"""More than this in one call is a mistake of the report, not a use."""
+
+
+def check_usage(usage: Usage) -> bool:
+    """Whether every count of `usage` is a whole number from 0 to `MOST_TOKENS`."""
+    return all(
+        type(count) is int and 0 <= count <= MOST_TOKENS
+        for count in (
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cache_read_tokens,
+            usage.cache_write_tokens,
+            usage.reasoning_tokens,
+            usage.input_audio_tokens,
+            usage.output_audio_tokens,
+        )
+    )
+
+
+def _get(source: Any, *keys: str) -> Any:
+    """The first of `keys` that `source` has, whether it is a mapping or an object."""
+    if source is None:
+        return None
+    if isinstance(source, Mapping):
+        for key in keys:
+            if (value := source.get(key)) is not None:
+                return value
+        return None
+    for key in keys:
+        if (value := getattr(source, key, None)) is not None:
+            return value
+    return None
+
+
+def _count(source: Any, *keys: str) -> int | None:
+    value = _get(source, *keys)
+    if value is None:
+        return None
+    whole = type(value) is int or (type(value) is float and value.is_integer())
+    if not whole or value < 0:
+        raise ValueError(f"{' or '.join(keys)} is not a whole number of at least 0")
+    return int(value)
+
+
+def _model(response: Any) -> str:
+    name = _get(response, "model", "model_version", "modelVersion")
+    if name is None:
+        name = _get(_get(response, "response_metadata"), "model_name", "model")
+    return name if isinstance(name, str) else ""
+
+
+def _is_google(raw: Any, provider: str) -> bool:
+    return provider == "google" or _get(raw, "promptTokenCount", "prompt_token_count") is not None
+
+
+def _google(raw: Any) -> dict[str, int] | None:
+    prompt = _count(raw, "promptTokenCount", "prompt_token_count")
+    if prompt is None:
+        return None
+    thoughts = _count(raw, "thoughtsTokenCount", "thoughts_token_count") or 0
+    prompt += _count(raw, "toolUsePromptTokenCount", "tool_use_prompt_token_count") or 0
+    answer = _count(raw, "candidatesTokenCount", "candidates_token_count")
+    if answer is None:
+        total = _count(raw, "totalTokenCount", "total_token_count")
+        if total is None:
+            return None
+        answer = max(total - prompt - thoughts, 0)
+    read = _count(raw, "cachedContentTokenCount", "cached_content_token_count") or 0
+    return {
+        "input_tokens": prompt,
+        "output_tokens": answer + thoughts,
+        "cache_read_tokens": read,
+        "reasoning_tokens": thoughts,
+    }
+
+
+def _common(raw: Any, provider: str) -> dict[str, int] | None:
+    asked = _count(raw, "prompt_tokens", "input_tokens")
+    if asked is None:
+        return None
+    answered = _count(raw, "completion_tokens", "output_tokens")
+    if answered is None:
+        # Embeddings report no output; the total shows that there was none.
+        total = _count(raw, "total_tokens")
+        if total is None:
+            return None
+        answered = max(total - asked, 0)
+    into = _get(raw, "prompt_tokens_details", "input_tokens_details", "input_token_details")
+    out = _get(raw, "completion_tokens_details", "output_tokens_details", "output_token_details")
+    read = _count(into, "cached_tokens", "cache_read")
+    if read is None:
+        read = _count(raw, "cache_read_input_tokens", "prompt_cache_hit_tokens") or 0
+    write = _count(into, "cache_write_tokens", "cache_creation")
+    if write is None:
+        write = _count(raw, "cache_creation_input_tokens") or 0
+    if _adds_cache(raw, provider):
+        asked += read + write
+    return {
+        "input_tokens": asked,
+        "output_tokens": answered,
+        "cache_read_tokens": read,
+        "cache_write_tokens": write,
+        "reasoning_tokens": _count(out, "reasoning_tokens", "reasoning") or 0,
+        "input_audio_tokens": _count(into, "audio_tokens", "audio") or 0,
+        "output_audio_tokens": _count(out, "audio_tokens", "audio") or 0,
+    }
+
+
+def _adds_cache(raw: Any, provider: str) -> bool:
+    """Anthropic's own shape: cached tokens stand beside the input, not in it."""
+    if provider:
+        return provider == "anthropic"
+    if _get(raw, "prompt_tokens", "input_token_details") is not None:
+        return False
+    return _get(raw, "cache_read_input_tokens", "cache_creation_input_tokens") is not None

@@ -1,0 +1,84 @@
+"""Lines of a terminal or a scripted stream, read so that the reader can give up."""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+from collections.abc import Callable
+from typing import TextIO
+
+POLL = 0.1
+"""Seconds between two looks at whether an answer is still wanted."""
+
+_PART = 4096
+
+
+class Closed(Exception):
+    """The input has ended."""
+
+
+class Lines:
+    """Reads lines from `stream`; waits on its descriptor if it has one."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._pending = b""
+        try:
+            self._descriptor: int | None = stream.fileno()
+        except (OSError, io.UnsupportedOperation, AttributeError):
+            self._descriptor = None
+
+    def forget(self) -> None:
+        """Drop what was typed before the question was shown: it answers nothing."""
+        if self._descriptor is None or not os.isatty(self._descriptor):
+            return
+        import termios
+
+        self._pending = b""
+        termios.tcflush(self._descriptor, termios.TCIFLUSH)
+
+    def read(self, wanted: Callable[[], bool]) -> str | None:
+        """The next line without its end; None once `wanted()` is false.
+
+        Raises `Closed` at the end of the input.
+        """
+        if self._descriptor is None:
+            line = self._stream.readline() if wanted() else ""
+            if not line:
+                if wanted():
+                    raise Closed
+                return None
+            return line.rstrip("\r\n")
+        while b"\n" not in self._pending:
+            if not wanted():
+                return None
+            ready, _, _ = select.select([self._descriptor], [], [], POLL)
+            if not ready:
+                continue
+            part = os.read(self._descriptor, _PART)
+            if not part:
+                # A last line without an end is not an answer somebody finished.
+                self._pending = b""
+                raise Closed
+            self._pending += part
+        if not wanted():
+            return None
+        line_bytes, _, self._pending = self._pending.partition(b"\n")
+        return line_bytes.decode("utf-8", "replace").rstrip("\r")
+
+
+def shown(text: str) -> str:
+    """`text` for a terminal: nothing in it can move the cursor, colour or reorder what is read."""
+    return "".join(c if c.isprintable() or c == "\n" else _escape(c) for c in text)
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    return (
+        f"\\x{code:02x}"
+        if code < 0x100
+        else f"\\u{code:04x}"
+        if code < 0x10000
+        else (f"\\U{code:08x}")
+    )

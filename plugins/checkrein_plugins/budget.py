@@ -1,0 +1,284 @@
+"""Budget: a cap that holds before the call, over threads, tasks and processes.
+
+`pre_call` counts nothing. It states a `Hold`, which the store takes in the same transaction as
+the call's intent: what is spent plus what is held never passes the limit. The outcome settles
+the hold at what was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Never, TypeAlias
+
+from pydantic import Field, StrictBool, StrictInt, StrictStr
+
+from checkrein.call import Call
+from checkrein.errors import ConfigError
+from checkrein.hooks import Plugin
+from checkrein.verdicts import Deny, Hold, PreOne, PreVerdict
+from checkrein_plugins import _money
+from checkrein_plugins._config import (
+    MOST_STORED,
+    Count,
+    Dollars,
+    Seconds,
+    Settings,
+    read,
+    refuse_unknown,
+)
+from checkrein_plugins._estimate import input_tokens, output_tokens
+from checkrein_plugins._money import ToolPrices
+from checkrein_plugins._prices import PriceBook, book_of
+
+if TYPE_CHECKING:
+    from checkrein.rein import Rein
+
+Per: TypeAlias = Literal["session", "agent", "user", "tenant", "task", "tool", "model", "call"]
+
+UNKNOWN_INPUT_USD = 15.0
+UNKNOWN_OUTPUT_USD = 75.0
+"""Dollars per million tokens held for a model without a price: 95 of 100 models of the ten
+large providers in genai-prices 0.2.3 cost no more than this."""
+
+MAX_OUTPUT_TOKENS = 4096
+"""Tokens of output assumed where a request states no maximum."""
+
+UNATTRIBUTED = "unattributed"
+"""The account of calls without the thing that is counted by (no user, no task)."""
+
+
+class _Settings(Settings):
+    usd: Dollars | None = None
+    tokens: Count | None = None
+    calls: Count | None = None
+    per: Per | Annotated[list[Per], Field(min_length=1)] = "session"
+    window: Seconds | None = None
+    estimate_usd: Dollars | None = None
+    estimate_tokens: Count | None = None
+    max_output_tokens: Annotated[StrictInt, Field(ge=1)] = MAX_OUTPUT_TOKENS
+    unpriced: Literal["estimate", "deny"] = "estimate"
+    halt: StrictBool | None = None
+    name: Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_.-]+$")] = "budget"
+
+
+class Budget(Plugin):
+    """Caps dollars, tokens and calls, counted by session, agent, user or another dimension.
+
+    `usd`, `tokens`: of model calls, and dollars of tools with a `tool_prices` entry. `calls`:
+    of model calls and tool calls. 0 lets nothing through that costs something. Undo is never
+    counted or stopped.
+
+    `per`: what has an account of its own; a list means one for each combination. `window`:
+    seconds after which what was spent no longer counts (sliding); None: it always counts.
+
+    `estimate_usd`, `estimate_tokens`: what one model call holds, in place of the estimate from
+    its size. `max_output_tokens`: assumed where the request states none. `prices`: the user's
+    own prices, as for `Cost`. `unpriced`: a model without a price holds a high stated price
+    (`estimate`) or is refused (`deny`).
+
+    `halt`: whether a refusal ends the run. Default: it does for usd and tokens, not for calls.
+    `name`: begins the accounts' names; two Budgets that count the same thing need two.
+
+    Raises `ConfigError` for a key or value that cannot be used.
+    """
+
+    def __init__(
+        self,
+        *,
+        usd: float | None = None,
+        tokens: int | None = None,
+        calls: int | None = None,
+        per: Per | Sequence[Per] = "session",
+        window: float | None = None,
+        estimate_usd: float | None = None,
+        estimate_tokens: int | None = None,
+        max_output_tokens: int = MAX_OUTPUT_TOKENS,
+        tool_prices: Mapping[str, float] | None = None,
+        prices: PriceBook | Mapping[str, Any] | None = None,
+        unpriced: Literal["estimate", "deny"] = "estimate",
+        halt: bool | None = None,
+        name: str = "budget",
+        **unknown: Never,
+    ) -> None:
+        keys = (*_Settings.model_fields, "tool_prices", "prices")
+        refuse_unknown(unknown, "budget", keys)
+        settings = read(
+            _Settings,
+            {
+                "usd": usd,
+                "tokens": tokens,
+                "calls": calls,
+                "per": list(per) if isinstance(per, tuple) else per,
+                "window": window,
+                "estimate_usd": estimate_usd,
+                "estimate_tokens": estimate_tokens,
+                "max_output_tokens": max_output_tokens,
+                "unpriced": unpriced,
+                "halt": halt,
+                "name": name,
+            },
+            "budget",
+        )
+        self._tools = ToolPrices(tool_prices, "budget")
+        self._book = book_of(prices, "budget.prices")
+        self._per: tuple[str, ...] = _dimensions(settings.per)
+        _refuse_idle(settings, self._per, tool_prices=bool(self._tools))
+        self.name = settings.name
+        self._usd = None if settings.usd is None else _money.limit(settings.usd)
+        self._tokens = settings.tokens
+        self._calls = settings.calls
+        self._window = None if settings.window is None else float(settings.window)
+        estimate = settings.estimate_usd
+        self._estimate_usd = None if estimate is None else _money.price(estimate)
+        self._estimate_tokens = settings.estimate_tokens
+        self._most = settings.max_output_tokens
+        self._deny = settings.unpriced == "deny"
+        self._halt = True if settings.halt is None else settings.halt
+        self._halt_calls = bool(settings.halt)
+        slide = "" if self._window is None else f"@{self._window:g}s"
+        self._prefix = {
+            unit: f"{self.name}/{unit}/{'+'.join(self._per)}{slide}/"
+            for unit, limit in (
+                ("usd", self._usd),
+                ("tokens", self._tokens),
+                ("calls", self._calls),
+            )
+            if limit is not None
+        }
+
+    def pre_call(self, call: Call) -> PreVerdict:
+        """State what the call may cost at most, as far as can be told before it runs."""
+        kind = call.kind
+        if kind == "undo":
+            return None
+        per = self._per
+        if per == ("session",):
+            key = call.session
+        else:
+            if ("tool" in per and kind != "tool") or ("model" in per and kind != "model"):
+                return None
+            key = _key(call, per)
+        holds: list[PreOne] = []
+        if kind == "model":
+            if self._usd is not None or self._tokens is not None:
+                refused = self._model(call, key, holds)
+                if refused is not None:
+                    return refused
+        elif self._usd is not None:
+            cost = self._tools.of(call.name)
+            if cost is not None:
+                holds.append(self._hold("usd", key, cost, self._usd, self._halt))
+        if self._calls is not None:
+            holds.append(self._hold("calls", key, 1, self._calls, self._halt_calls))
+        return tuple(holds) or None
+
+    def _model(self, call: Call, key: str, holds: list[PreOne]) -> Deny | None:
+        """Add the holds of a model call."""
+        asked = answered = 0
+        if (self._usd is not None and (self._estimate_usd is None or self._deny)) or (
+            self._tokens is not None and self._estimate_tokens is None
+        ):
+            asked = input_tokens(call.arguments)
+            answered = output_tokens(call, self._most)
+        if self._usd is not None:
+            amount = self._estimate_usd
+            if amount is None or self._deny:
+                price = self._book.find(call.name, call.labels.get("provider", ""))
+                bound = None if price is None else price.bound(asked, answered)
+                if bound is None and self._deny:
+                    return Deny(
+                        f"no price is known for model {call.name!r}",
+                        rule=f"{self.name}/unpriced",
+                        halt=self._halt,
+                    )
+                if amount is None:
+                    amount = unknown_price(asked, answered) if bound is None else bound
+            holds.append(self._hold("usd", key, amount, self._usd, self._halt))
+        if self._tokens is not None:
+            stated = self._estimate_tokens
+            size = asked + answered if stated is None else stated
+            holds.append(self._hold("tokens", key, size, self._tokens, self._halt))
+        return None
+
+    def _hold(
+        self,
+        unit: Literal["usd", "tokens", "calls"],
+        key: str,
+        amount: int,
+        limit: int,
+        halt: bool,
+    ) -> Hold:
+        return Hold(
+            self._prefix[unit] + key,
+            min(amount, MOST_STORED),
+            unit,
+            limit,
+            self._window,
+            "keep" if unit == "calls" else "measured",
+            f"{self.name}/{unit}",
+            halt,
+        )
+
+    def accounts(self) -> list[str]:
+        """What the names of this Budget's accounts begin with."""
+        return list(self._prefix.values())
+
+    def start(self, rein: Rein) -> None:
+        """Refuse a second Budget of this Rein that counts into the same accounts."""
+        mine = set(self.accounts())
+        for _, other in rein.plugins:
+            if isinstance(other, Budget) and other is not self and mine & set(other.accounts()):
+                raise ConfigError(
+                    f"budget: two Budgets count the same thing per {'+'.join(self._per)} as "
+                    f"{self.name!r}; give one of them another name"
+                )
+
+
+def unknown_price(asked: int, answered: int) -> int:
+    """Nano-dollars held for a model without a price."""
+    return _money.price((asked * UNKNOWN_INPUT_USD + answered * UNKNOWN_OUTPUT_USD) / 1_000_000)
+
+
+def _dimensions(per: str | list[Any]) -> tuple[str, ...]:
+    stated = (per,) if isinstance(per, str) else tuple(per)
+    if len(set(stated)) != len(stated):
+        raise ConfigError("budget.per: a dimension stands there twice")
+    if "tool" in stated and "model" in stated:
+        raise ConfigError("budget.per: no call is of a tool and of a model; make two Budgets")
+    return stated
+
+
+def _refuse_idle(settings: _Settings, per: tuple[str, ...], *, tool_prices: bool) -> None:
+    """Refuse what can never hold anything."""
+    if settings.usd is None and settings.tokens is None and settings.calls is None:
+        raise ConfigError("budget: state a limit: usd, tokens or calls")
+    if settings.usd is None:
+        for key in ("estimate_usd",):
+            if getattr(settings, key) is not None:
+                raise ConfigError(f"budget.{key}: has no meaning without usd")
+        if tool_prices:
+            raise ConfigError("budget.tool_prices: has no meaning without usd")
+    if settings.tokens is None and settings.estimate_tokens is not None:
+        raise ConfigError("budget.estimate_tokens: has no meaning without tokens")
+    if settings.estimate_usd == 0 or settings.estimate_tokens == 0:
+        raise ConfigError("budget: an estimate of 0 would hold nothing; state what a call costs")
+    if "tool" in per:
+        if settings.tokens is not None:
+            raise ConfigError("budget.tokens: tools use none; count them per model or session")
+        if settings.usd is not None and not tool_prices:
+            raise ConfigError("budget.usd: per tool needs tool_prices")
+
+
+def _key(call: Call, per: tuple[str, ...]) -> str:
+    if len(per) == 1:
+        return _value(call, per[0])
+    # Escaped, so that ("a/b", "c") and ("a", "b/c") are two accounts.
+    return "/".join(_value(call, part).replace("%", "%25").replace("/", "%2F") for part in per)
+
+
+def _value(call: Call, dimension: str) -> str:
+    if dimension == "call":
+        return call.id
+    if dimension in ("tool", "model"):
+        return call.name
+    return getattr(call, dimension) or UNATTRIBUTED

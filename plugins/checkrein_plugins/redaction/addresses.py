@@ -1,0 +1,192 @@
+"""Detectors of addresses: e-mail, IP, MAC, URL and wallets."""
+
+from __future__ import annotations
+
+import re
+
+from checkrein_plugins.redaction.detector import Detector, before
+from checkrein_plugins.redaction.findings import Finding
+from checkrein_plugins.redaction.linear import Words
+from checkrein_plugins.redaction.validators import base58check, bech32, ipv6
+
+_NOT_DOMAINS = frozenset(
+    b"png jpg jpeg gif svg webp js ts jsx tsx css scss html htm json yaml yml toml xml md txt py rb "
+    b"go rs java cpp hpp log conf cfg ini service socket timer target mount slice scope device".split()
+)
+"""Endings of file and unit names that look like an address (`icon@2x.png`, `getty@tty1.service`)."""
+
+
+def _email(data: bytes, start: int, end: int) -> Finding | None:
+    at = max(data.rfind(b"@", start, end), data.rfind(b"%40", start, end))
+    domain = data[at + (1 if data[at] == 64 else 3) : end]
+    if b".." in domain or domain[:1] in (b".", b"-"):
+        return None
+    name, _, ending = domain.rpartition(b".")
+    if ending.lower() in _NOT_DOMAINS:
+        return None
+    if name.endswith(b"-") or not name:
+        return None
+    if data[start:at] == b"git" and data[end : end + 1] in (b":", b"/"):
+        return None  # an address of a repository, not of a person
+    while data[start : start + 1] in (b".", b"'", b"-", b"+"):
+        start += 1
+    return Finding(start, end, "email") if start < at else None
+
+
+_VERSION = re.compile(
+    rb"(?:versions?|\bver|\bv|release|build|firmware|==|>=|<=|~=|!=|[a-z0-9]/|[a-z]-|[a-z]_|@)"
+    rb"[\s:=\"'(]{0,4}$"
+)
+
+
+def _ipv4(data: bytes, start: int, end: int) -> Finding | None:
+    """Four octets, not part of a longer dotted number, not a version."""
+    octets = data[start:end].split(b".")
+    if len(octets) != 4:
+        return None
+    for octet in octets:
+        if len(octet) > 3 or int(octet) > 255 or len(octet) > 1 and octet[0] == 48:
+            return None
+    if start and data[start - 1] in b".-_" and data[start - 2 : start - 1].isalnum():
+        return None
+    follow = data[end : end + 1]
+    if follow in (b".", b"-", b"+", b"~", b"_") and data[end + 1 : end + 2].isalnum():
+        if follow != b"-" or not data[end + 1 : end + 2].isdigit() or data[end + 2 : end + 3] == b"":
+            return None
+        if b"." not in data[end + 1 : end + 5]:
+            return None
+    first = int(octets[0])
+    if first in (0, 127, 255):
+        return None
+    context = before(data, start, 24)
+    if _VERSION.search(context) and not context.endswith(b"//"):
+        return None
+    return Finding(start, end, "ip_address", "ip4")
+
+
+_HEXES = frozenset(b"0123456789abcdefABCDEF:.")
+
+
+def _ipv6(data: bytes, start: int, end: int) -> Finding | None:
+    """Parse; leave out what only looks like one: times, slices, scopes of names."""
+    if end - start > 45 or start and (data[start - 1 : start].isalnum() or data[start - 1] in b"_:."):
+        return None
+    while end > start and data[end - 1] in b".:" and data[end - 2 : end] != b"::":
+        end -= 1
+    follow = data[end : end + 1]
+    if follow and (follow.isalnum() or follow in b"_:"):
+        return None
+    text = data[start:end].decode("latin-1")
+    groups = [group for group in text.split(":") if group]
+    if len(groups) < 2 or not any(char.isdigit() for char in text):
+        return None
+    if "::" in text and len(groups) < 3 and max(map(len, groups)) < 3:
+        return None
+    address = ipv6(text)
+    if address is None or address.is_loopback or address.is_unspecified:
+        return None
+    return Finding(start, end, "ip_address", "ip6")
+
+
+def _mac(data: bytes, start: int, end: int) -> Finding | None:
+    """Six pairs with one separator, or three groups of four; not part of a longer fingerprint."""
+    raw = data[start:end]
+    marks = {char for char in raw if char in b":-."}
+    if len(marks) != 1:
+        return None
+    mark = bytes(marks)
+    if data[end : end + 1] == mark and data[end + 1 : end + 2].isalnum():
+        return None
+    if data[start - 1 : start] == mark and data[start - 2 : start - 1].isalnum():
+        return None
+    digits = raw.replace(mark, b"").lower()
+    if digits in (b"0" * 12, b"f" * 12):
+        return None
+    if mark == b"." and digits.isdigit():
+        return None
+    return Finding(start, end, "mac")
+
+
+_URL_END = b".,;:!?'\")]}>*_"
+
+
+def _url(data: bytes, start: int, end: int) -> Finding | None:
+    """Drop punctuation that belongs to the sentence, not to the address."""
+    while end > start and data[end - 1] in _URL_END:
+        last = data[end - 1]
+        if last == 41 and b"(" in data[start:end] or last == 93 and b"[" in data[start:end]:
+            break
+        end -= 1
+    host = data.find(b"://", start, end) + 3
+    return Finding(start, end, "url") if end - host >= 3 else None
+
+
+_BASE58_VERSIONS = {0: "btc", 5: "btc", 48: "ltc", 50: "ltc", 30: "doge", 22: "doge", 65: "tron",
+                    76: "dash", 16: "dash", 111: "btc-test", 196: "btc-test"}  # fmt: skip
+
+
+_WALLET_WORDS = Words(rb"wallet|solana|ripple|\bxrp\b")
+
+
+def _wallet(data: bytes, start: int, end: int) -> Finding | None:
+    token = data[start:end]
+    if token[:2] == b"0x":
+        return None if len(set(token[2:].lower())) < 6 else Finding(start, end, "crypto", "eth")
+    lower = token.lower()
+    if lower[:4] in (b"bc1q", b"bc1p", b"tb1q", b"tb1p", b"ltc1") or lower[:5] == b"addr1":
+        return Finding(start, end, "crypto", "bech32") if bech32(token) else None
+    if len(token) == 95 and token[:1] in (b"4", b"8"):
+        return Finding(start, end, "crypto", "xmr")
+    version = base58check(token)
+    if version in _BASE58_VERSIONS:
+        return Finding(start, end, "crypto", _BASE58_VERSIONS[version])
+    if _WALLET_WORDS.before(data, start, 40):
+        return Finding(start, end, "crypto", "unchecked")
+    return None
+
+
+DETECTORS = (
+    Detector(
+        "email", frozenset({"email"}),
+        rb"[A-Za-z0-9_\xc0-\xd6\xd8-\xf6\xf8-\xff][A-Za-z0-9._+'\xc0-\xd6\xd8-\xf6\xf8-\xff-]*"
+        rb"(?:@|%40)[A-Za-z0-9\xc0-\xd6\xd8-\xf6\xf8-\xff][A-Za-z0-9.\xc0-\xd6\xd8-\xf6\xf8-\xff-]*"
+        rb"\.(?:[A-Za-z\xff]{2,24}|xn--[A-Za-z0-9-]{2,59})",
+        (rb"[A-Za-z0-9_\xc0-\xff](?:@|%40)[A-Za-z0-9\xc0-\xff]",),
+        _email,
+        retry=False,
+    ),
+    Detector(
+        "ipv4", frozenset({"ip_address"}),
+        rb"\b\d+\.\d+\.\d+\.\d+(?:\.\d+)*\b",
+        (rb"\d\.\d{1,3}\.\d{1,3}\.\d",),
+        _ipv4,
+        retry=False,
+    ),
+    Detector(
+        "ipv6", frozenset({"ip_address"}),
+        rb"(?:[0-9A-Fa-f]{1,4}:){3,8}[0-9A-Fa-f:.]*|[0-9A-Fa-f:]*::[0-9A-Fa-f:.]*",
+        (rb"[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]", rb"[0-9A-Fa-f]::[0-9A-Fa-f]|[^:0-9A-Za-z]::[0-9a-fA-F]{2}"),
+        _ipv6,
+        retry=False,
+    ),
+    Detector(
+        "mac", frozenset({"mac"}),
+        rb"\b(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}\b|\b[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\b",
+        (rb"[0-9A-Fa-f][:-][0-9A-Fa-f]{2}[:-][0-9A-Fa-f]{2}[:-]", rb"\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\b"),
+        _mac,
+    ),
+    Detector(
+        "url", frozenset({"url"}),
+        rb"\b(?i:https?|ftps?|wss?|sftp)://[^\s\"<>\\^`{|}\x00-\x20\xd7]+",
+        (rb"(?i)(?:tp|tps|ws|wss)://",),
+        _url,
+        retry=False,
+    ),
+    Detector(
+        "wallet", frozenset({"crypto"}),
+        rb"\b(?:0x[0-9a-fA-F]{40}|[13LMDTAX9mn2][1-9A-HJ-NP-Za-km-z]{25,34}|(?i:bc1|tb1|ltc1|addr1)[02-9ac-hj-np-zAC-HJ-NP-Z]{20,110}|[48][1-9A-HJ-NP-Za-km-z]{94})\b",
+        (rb"0x[0-9a-fA-F]{8}", rb"\b[13LMDTAX9mn248][1-9A-HJ-NP-Za-km-z]{20}", rb"(?i)\b(?:bc1|tb1|ltc1|addr1)"),
+        _wallet,
+    ),
+)  # fmt: skip
+"""In no particular order: overlaps are resolved afterwards."""

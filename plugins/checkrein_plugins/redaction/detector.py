@@ -1,0 +1,77 @@
+"""One detector: where to look, what a candidate looks like, and who decides on it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from checkrein_plugins.redaction.findings import Finding
+
+Check: TypeAlias = Callable[[bytes, int, int], Finding | None]
+"""Gets the text and the span of a candidate; returns what it holds, or None."""
+
+CONTEXT = 96
+"""Bytes in front of a candidate that a decision may depend on. A stream keeps as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detector:
+    """Finds one kind of value.
+
+    `pattern` and `triggers` are RE2 syntax over the shadow's bytes. A stretch of text is searched
+    for `pattern` only if one of `triggers` occurs in it or in the `CONTEXT` bytes in front of it:
+    short, free of context, and part of every match or of the words in front of it. `check` decides
+    on a match; it may look at `CONTEXT` bytes in front, and behind it as far as the next joint.
+    What it returns must not reach over a joint (see `pieces`).
+    """
+
+    name: str
+    categories: frozenset[str]
+    pattern: bytes
+    triggers: Sequence[bytes]
+    check: Check
+    retry: bool = True
+    """A refused candidate may hide another that starts inside it: search on from its second
+    byte. Only for patterns whose matches are short, or the time would grow with their square."""
+    lookback: bool = False
+    """A match may begin in front of the stretch: its value stands behind words in the pattern."""
+
+
+def before(data: bytes, start: int, size: int = 64) -> bytes:
+    """Lower-cased bytes in front of `start`, within the same value of a tree."""
+    text = data[start - size if start > size else 0 : start]
+    cut = text.rfind(b"\0")
+    return (text[cut + 1 :] if cut >= 0 else text).lower()
+
+
+_JOINTS = re.compile(rb'[\n"\x00]')
+
+
+def behind(data: bytes, end: int, size: int = 2) -> bytes:
+    """Bytes behind `end`, up to the first joint: what is behind that may not have arrived yet."""
+    text = data[end : end + size]
+    cut = _JOINTS.search(text)
+    return text[: cut.start()] if cut else text
+
+
+def digits_of(data: bytes, start: int, end: int) -> bytes:
+    """The digits of a stretch, without whatever separates them."""
+    return data[start:end].translate(None, b" .-/()+\t")
+
+
+def glued(data: bytes, start: int, end: int) -> bool:
+    """Whether a number goes on: as a decimal, a longer dashed id, or part of a name."""
+    if start:
+        left = data[start - 1]
+        if left in b"_\\" or left in b".-" and data[start - 2 : start - 1].isdigit():
+            return True
+    right = data[end : end + 1]
+    return right == b"_" or right in (b".", b"-") and data[end + 1 : end + 2].isdigit()
+
+
+def quiet(data: bytes, start: int, end: int) -> bool:
+    """Whether a value stands alone: between spaces, quotes, or the marks of a table."""
+    left, right = data[start - 1 : start] if start else b"", behind(data, end, 1)
+    return (not left or left in b" \t\n\"':|,=\0\1(>") and (not right or right in b" \t',|;.?!)<-")

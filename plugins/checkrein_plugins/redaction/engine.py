@@ -1,0 +1,214 @@
+"""The search itself: one trigger set over a piece of text, then only the patterns that it calls for.
+
+Both run on RE2, whose time is linear in the text for every pattern. RE2 reports its own failure
+(out of memory) as "no match"; the set therefore holds a pattern that always matches, and an answer
+without it is an error, never "nothing found".
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import re2
+
+from checkrein_plugins.redaction import pieces
+from checkrein_plugins.redaction.detector import CONTEXT, Check, Detector
+from checkrein_plugins.redaction.faults import DetectorFailed
+from checkrein_plugins.redaction.findings import Finding
+from checkrein_plugins.redaction.linear import ANCHOR, matcher, options
+
+SMALL = 192
+"""Bytes that a piece with triggers in it is cut down to, if there are joints."""
+
+
+SHORTEST = 6
+"""Characters of the shortest value: a keyed secret. Less is not searched."""
+_REMEMBERED = 4096
+"""Sets of triggers whose detectors are kept."""
+_Run: TypeAlias = tuple[Any, Check, bool, bool]
+
+
+class Step(NamedTuple):
+    """What was decided about the next stretch of a text."""
+
+    end: int
+    """Everything in front of it is decided."""
+    open: str = ""
+    """`pem` or `token`: the last finding goes on behind `end`, as far as is known."""
+
+
+class Engine:
+    """Finds the values of a list of detectors. Compiled at first use; safe for threads."""
+
+    def __init__(self, detectors: Iterable[Detector], categories: frozenset[str]) -> None:
+        self.categories = categories
+        self.detectors = tuple(row for row in detectors if row.categories & categories)
+        self.pem = "secret" in categories
+        self._lock = threading.Lock()
+        self._match: Any = None
+        self._canary = -1
+        self._called: list[tuple[int, ...]] = []
+        self._all_runs: list[_Run] = []
+        self._runs: dict[tuple[int, ...], tuple[_Run, ...]] = {}
+
+    def compile(self) -> None:
+        """Compile all patterns now (about 20 ms) instead of at the first text."""
+        with self._lock:
+            if self._match is None:
+                self._compile()
+
+    def _compile(self) -> None:
+        triggers: dict[bytes, list[int]] = {}
+        for index, detector in enumerate(self.detectors):
+            for trigger in detector.triggers:
+                triggers.setdefault(trigger, []).append(index)
+            self._all_runs.append(
+                (matcher(detector.pattern), detector.check, detector.retry, detector.lookback)
+            )
+        chosen = re2.Set.SearchSet(options())
+        for trigger in triggers:
+            chosen.Add(trigger)
+        self._canary = chosen.Add(rb"\z")
+        chosen.Compile()
+        self._called = [tuple(indexes) for indexes in triggers.values()]
+        self._match = chosen.Match
+
+    def clean(self, data: bytes) -> bool:
+        """Whether no trigger occurs in `data`: then it holds no finding."""
+        if self._match is None:
+            self.compile()
+        hits = self._match(data)
+        if hits is None or self._canary not in hits:
+            raise DetectorFailed("the trigger set")
+        return len(hits) == 1 and not (self.pem and pieces.PEM_OPENING in data)
+
+    def findings(self, data: bytes) -> list[Finding]:
+        """All findings in `data`, unresolved, in its own offsets."""
+        found: list[Finding] = []
+        start, size = 0, len(data)
+        if size <= pieces.PIECE and pieces.PEM_OPENING not in data:
+            self._piece(data, 0, size, found)
+            return found
+        while start < size:
+            start = self.step(data, start, True, found).end
+        return found
+
+    def step(self, data: bytes, start: int, final: bool, found: list[Finding]) -> Step:
+        """Decide on the next stretch from `start` on, appending to `found`.
+
+        `final`: the text ends where `data` ends. Otherwise a step may decide nothing and return
+        `start`: more text is needed.
+        """
+        size = len(data)
+        limit = min(size, start + pieces.PIECE)
+        if self.pem:
+            opening, header = pieces.pem_header(data, start, limit, final)
+            if opening >= 0:
+                if header < 0:
+                    return Step(self._upto(data, start, opening, found))
+                return self._block(data, start, opening, header, final, found)
+        if final and size <= start + pieces.PIECE:
+            return Step(self._upto(data, start, size, found))
+        end = pieces.joint(data, start, limit) if final else pieces.last_joint(data, start, limit)
+        if end > start:
+            return Step(self._upto(data, start, end, found))
+        if size < start + pieces.PIECE + (0 if final else pieces.AHEAD):
+            return Step(start)
+        return self._forced(data, start, limit, found)
+
+    def _upto(self, data: bytes, start: int, end: int, found: list[Finding]) -> int:
+        if end - start >= SHORTEST:
+            self._piece(data, start, end, found)
+        return end
+
+    def _block(
+        self, data: bytes, start: int, opening: int, header: int, final: bool, found: list[Finding]
+    ) -> Step:
+        self._upto(data, start, opening, found)
+        if final:
+            end = pieces.pem_end(data, header)
+            found.append(Finding(opening, end, "secret", "pem"))
+            return Step(end)
+        found.append(Finding(opening, header, "secret", "pem"))
+        return Step(header, "pem")
+
+    def _forced(self, data: bytes, start: int, limit: int, found: list[Finding]) -> Step:
+        """Cut a stretch without a joint, but no value in it."""
+        window: list[Finding] = []
+        self._piece(data, start, limit, window)
+        cut = limit - pieces.GUARD
+        if self.pem:
+            opening = data.find(pieces.PEM_OPENING[:-1], cut - 10, cut + 10)
+            if 0 <= opening < cut:
+                cut = opening
+        moved = True
+        while moved:
+            moved = False
+            for finding in window:
+                if finding.start < cut < finding.end:
+                    cut, moved = finding.end, True
+        found.extend(finding for finding in window if finding.start < cut)
+        if cut < limit - 8:
+            return Step(cut)
+        end = pieces.token_end(data, cut)
+        for index, finding in enumerate(found):
+            if finding.end == cut:
+                found[index] = finding._replace(end=end)
+        return Step(end, "token")
+
+    def _piece(self, data: bytes, start: int, end: int, found: list[Finding]) -> None:
+        """Search `data[start:end]`, which lies between joints, or is cut by force."""
+        if self._match is None:
+            self.compile()
+        low = start - CONTEXT if start > CONTEXT else 0
+        hits = self._match(data if low == 0 and end == len(data) else data[low:end])
+        if hits is None or self._canary not in hits:
+            raise DetectorFailed("the trigger set")
+        if len(hits) == 1:
+            return
+        while end - start > 2 * SMALL:
+            # Short stretches call for few patterns each.
+            cut = pieces.joint(data, start, start + SMALL)
+            if cut == 0:
+                break
+            self._piece(data, start, cut, found)
+            start = cut
+            low = start - CONTEXT if start > CONTEXT else 0
+        else:
+            hits = self._match(data[low:end])
+        self._patterns(data, low, start, end, hits, found)
+
+    def _patterns(
+        self, data: bytes, low: int, start: int, end: int, hits: Sequence[int], found: list[Finding]
+    ) -> None:
+        """Run the patterns that the triggers in `hits` call for."""
+        if len(hits) == 1:
+            return
+        key = tuple(hits)
+        runs = self._runs.get(key)
+        if runs is None:
+            runs = self._runs_for(key)
+        categories = self.categories
+        for match, check, retry, lookback in runs:
+            at = low if lookback else start
+            while True:
+                first, last = match(ANCHOR, data, at, end)[0]
+                if first < 0:
+                    break
+                accepted = check(data, first, last)
+                if accepted is None:
+                    at = first + 1 if retry else last
+                    continue
+                if accepted.start >= start and accepted.category in categories:
+                    found.append(accepted)
+                at = accepted.end if accepted.end > first else first + 1
+
+    def _runs_for(self, hits: tuple[int, ...]) -> tuple[_Run, ...]:
+        """The detectors that these triggers call for."""
+        indexes = {index for hit in hits if hit != self._canary for index in self._called[hit]}
+        runs = tuple(self._all_runs[index] for index in sorted(indexes))
+        if len(self._runs) < _REMEMBERED:
+            self._runs[hits] = runs
+        return runs

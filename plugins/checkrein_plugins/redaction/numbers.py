@@ -1,0 +1,188 @@
+"""The detector of numbers: cuts out runs of digits and hands each to the checks for its shape.
+
+A shape is the run with every digit written as d: `ddd-dd-dddd`. One search finds all runs; what a
+run may be follows from its shape alone, so that a text full of figures costs little.
+"""
+
+from __future__ import annotations
+
+import re
+
+from checkrein_plugins.redaction import phones
+from checkrein_plugins.redaction.detector import Check, Detector, behind, digits_of, glued
+from checkrein_plugins.redaction.findings import Finding
+from checkrein_plugins.redaction.identities import NUMERIC_SHAPES, numeric_identity
+from checkrein_plugins.redaction.linear import Words
+from checkrein_plugins.redaction.validators import card_network, luhn, us_ssn
+
+_CARD_WORDS = Words(
+    rb"card|visa|master|amex|american express|credit|debit|\bcc\b|\bpan\b|kredit|carte|tarjeta"
+)
+_SSN_WORDS = Words(rb"ssn|social|itin|taxpayer|tax id")
+
+
+def _card(data: bytes, start: int, end: int) -> Finding | None:
+    """Accept by range, length and check digit; without the check digit only near card words."""
+    digits = digits_of(data, start, end)
+    size = len(digits)
+    network = card_network(digits)
+    if network and luhn(digits):
+        sure = size == 16 or size == 15 and network in ("amex", "jcb")
+        sure = sure or size == 14 and network == "diners"
+        sure = sure or size == 19 and network in ("visa", "unionpay")
+        if sure or _near_card(data, start):
+            return Finding(start, end, "credit_card", network)
+        return None
+    if _near_card(data, start):
+        return Finding(start, end, "credit_card", "unchecked")
+    return None
+
+
+def _near_card(data: bytes, start: int) -> bool:
+    return _CARD_WORDS.before(data, start, 40)
+
+
+def _ssn(data: bytes, start: int, end: int) -> Finding | None:
+    """3-2-4: with dashes, or with other marks where it stands alone or beside its word."""
+    kind = us_ssn(digits_of(data, start, end))
+    if not kind:
+        return None
+    mark = data[start + 3]
+    if mark == 45 or _SSN_WORDS.before(data, start):
+        return Finding(start, end, "us_ssn", kind)
+    if mark == 32 and kind == "ssn":
+        if data[start - 2 : start].strip()[-1:].isdigit() or behind(data, end).strip()[:1].isdigit():
+            return None  # one of a column of figures
+        return Finding(start, end, "us_ssn", kind)
+    return None
+
+
+def _plain_ssn(data: bytes, start: int, end: int) -> Finding | None:
+    """Nine digits in a row beside the word."""
+    kind = us_ssn(data[start:end])
+    if kind and _SSN_WORDS.before(data, start, 40):
+        return Finding(start, end, "us_ssn", kind)
+    return None
+
+
+_SHAPES: tuple[tuple[str, tuple[Check, ...]], ...] = (
+    (r"dddd([ .-])dddd\1dddd\1dddd(?:\1ddd)?", (_card,)),
+    (r"dddd([ .-])dddddd\1ddddd?", (_card,)),
+    (r"dddd([ -])dddd\1dddd\1d{1,4}", (_card,)),
+    (r"d{12,19}", (_card,)),
+    (r"ddd[ .-]dd[ .-]dddd", (_ssn,)),
+    (r"d{9}", (_plain_ssn,)),
+    (r"(?:(?:dd)?d[-. ]?)?(?:\(ddd\) ?|ddd[-/ ]{1,2})ddd[-. ]dddd", (phones.us_phone,)),
+    (r"(?:\+?d[. ])?ddd\.ddd\.dddd|ddd\) ?ddd[- ]dddd", (phones.dotted_phone,)),
+    (r"\+d(?:[ .()/-]{0,2}d){6,14}", (phones.plus_phone,)),
+    (r"ddd ddd? ddd?(?: dd)?", (phones.grouped_nine,)),
+)
+"""Shape and the checks that may take it, in this order. Shapes of national numbers come in between,
+those of phones with a leading zero first."""
+
+_ZERO = re.compile(
+    rb"\(?0(?:[1-9](?:[ .-]\d\d){4}"  # France
+    rb"|\d{2,4}\)?[ -]\d{3}[ -]?\d{3,4}"  # United Kingdom
+    rb"|\d{2,4}\)?[ /-]\d{4,8}"  # Germany, Austria, Italy
+    rb"|\d{1,3}\)?[ /-]\d{2,4}[ -]\d{2}[ -]\d{2}"  # Switzerland, Sweden, the Netherlands
+    rb"|\d{1,2}\)?[ -]\d{4}[ -]\d{4})"
+)
+_COMPILED = tuple((re.compile(shape), checks) for shape, checks in _SHAPES)
+_NUMERIC = re.compile("|".join(NUMERIC_SHAPES))
+_ANY = re.compile("|".join([shape.replace("\\1", "[ .-]") for shape, _ in _SHAPES]))
+_AS_SHAPE = bytes(100 if 48 <= byte <= 57 else byte for byte in range(256))
+_REMEMBERED = 4096
+"""Shapes whose checks are kept."""
+
+_known: dict[bytes, tuple[Check, ...]] = {}
+
+
+def _checks_for(shape: bytes) -> tuple[Check, ...]:
+    """Which checks may take a run of this shape."""
+    text = shape.decode("ascii")
+    found: list[Check] = []
+    if _NUMERIC.fullmatch(text):
+        found.append(numeric_identity)
+    if _ANY.fullmatch(text):
+        for form, checks in _COMPILED:
+            if form.fullmatch(text):
+                found.extend(checks)
+    if 7 <= text.count("d") <= 13:
+        found.append(phones.worded_phone)
+    result = tuple(found)
+    if len(_known) < _REMEMBERED:
+        _known[shape] = result
+    return result
+
+
+def _at(data: bytes, start: int, end: int) -> Finding | None:
+    """Try one stretch as one number."""
+    shape = data[start:end].translate(_AS_SHAPE)
+    checks = _known.get(shape)
+    if checks is None:
+        checks = _checks_for(shape)
+    if not checks or glued(data, start, end):
+        return None
+    if data[start] in b"0(" and _ZERO.fullmatch(data, start, end):
+        size = len(digits_of(data, start, end))
+        found = phones.national_phone(data, start, end) if 9 <= size <= 12 else None
+        if found:
+            return found
+    for check in checks:
+        found = check(data, start, end)
+        if found:
+            return found
+    return None
+
+
+_LONGEST = 40
+"""Characters of the longest shape (a French number with spaces has 21, a card 23)."""
+_PARTS = re.compile(rb"[ /()+]")
+_INNER = re.compile(
+    rb"(?<![0-9.\-])(?:\d{4}([ .-])\d{4}\1\d{4}\1\d{4}(?:\1\d{3}(?!\d))?|\d{4}([ .-])\d{6}\2\d{4,5}"
+    rb"|[+]\d(?:[ .()/-]{0,2}\d){6,14}|(?:(?:00)?1[-. ]?)?(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]\d{4}"
+    rb"|\d{3}[ .-]\d{2}[ .-]\d{4}|\(?0\d{1,4}\)?(?:[ ./-]\d{2,8}){1,4}|\d\d \d{3} \d{3} \d{3}"
+    rb"|\d{3}\.\d{3}\.\d{3}-\d\d|\d{4} \d{4} \d{4}|[12] \d\d \d\d \d\d \d{3} \d{3} \d\d"
+    rb"|(?:\d\d)?\d{6}[-+]\d{4}|\d{3} \d{3} \d{3}|\d{3} \d\d \d\d \d\d|\d{9,19})(?![0-9]|[.-][0-9])"
+)
+"""The shapes as they are looked for among several numbers in one run."""
+
+
+def _number(data: bytes, start: int, end: int) -> Finding | None:
+    """The first number in a run of digits and marks: the whole run, or some groups of it."""
+    if not (start and data[start - 1 : start].isalnum()):
+        if end - start <= _LONGEST:
+            found = _at(data, start, end)
+            if found:
+                return found
+        if not _PARTS.search(data, start, end):
+            return None
+    at = start
+    while (match := _INNER.search(data, at, end)) is not None:
+        first, last = match.span()
+        if first > start or not data[first - 1 : first].isalnum():
+            found = _at(data, first, last)
+            if found:
+                return found
+        at = first + 1
+    return None
+
+
+DETECTORS = (
+    Detector(
+        "number", frozenset({"credit_card", "us_ssn", "phone", "national_id"}),
+        rb"[+(]{0,2}\d(?:[ .()/+-]{0,2}\d){6,}",
+        (
+            rb"\d{4}[ .-]\d{4}[ .-]\d{4}", rb"\b\d{4}[ .-]\d{6}[ .-]\d{4}", rb"\b(?:[2-689]|1800|2131)\d{11}",
+            rb"\d\d\d[ .-]\d\d[ .-]\d\d\d\d", rb"\d\d\d\)?[-. /]{0,2}\d\d\d[-. ]\d\d\d\d", rb"\+\d[\d .()/-]{4}",
+            rb"\b0\d{1,4}\)?[ ./-]\d\d\d\d|\b0[\d)]{1,5}[ ./-]\d{2,3}[ ./-]\d\d", rb"\b[2-9]\d\d \d\d\d? \d\d",
+            rb"(?i)(?:phone|mobile|\btel|\bcell|\bfax|\bsms|whatsapp|call|dial|desk|answering|message|registered|reach)[^0-9+(\x00]{1,20}[+(]{0,2}\d[\d .()/-]{5}",
+            rb"(?i)\d[ \t]{0,2}-?(?:office|fax|mobile|home|work)\b",
+            rb"(?i)(?:\bssn|social|\bitin\b|taxpayer|card|visa|\bcc\b)[^0-9\x00]{1,24}\d",
+            rb"\b\d\d \d{3} \d{3} \d{3}\b", rb"\.\d{3}-\d\d\b", rb"\b(?:\d\d)?\d{6}[-+]\d{4}", rb"\b[12] \d\d \d\d ", rb"\b[1-9]\d{10}\b", rb"\b[12]\d{14}\b",
+            rb"(?i)(?:\bbsn\b|burgerservice|\bsofi|steuer|national.?id|identity.?num|\bid.?number|\bsin\b|social ins|\bcpf\b|tax.?num|tax.?id|insurance.?num|aadha|pesel|personal.?id)[^0-9\x00]{1,20}\d",
+        ),
+        _number,
+        retry=False,
+    ),
+)  # fmt: skip

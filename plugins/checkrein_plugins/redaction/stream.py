@@ -1,0 +1,109 @@
+"""Redaction of a text that arrives in pieces.
+
+However the text is cut, the delivered parts joined are the redaction of the whole text. What is
+kept back ends at the last joint (see `pieces`): as a rule the word that is being written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from checkrein_plugins.redaction import pieces
+from checkrein_plugins.redaction.engine import Engine
+from checkrein_plugins.redaction.findings import Finding, resolve
+from checkrein_plugins.redaction.shadow import Shadow, shadow
+from checkrein_plugins.redaction.text import Writer
+
+
+class TextFilter:
+    """Redacts one stream of text. Not for several threads at once."""
+
+    holdback = pieces.PIECE
+    """Most characters kept back. JSON escapes count as what they stand for, and invisible
+    characters do not count."""
+
+    def __init__(self, engine: Engine, kept: Collection[str] = ()) -> None:
+        self._engine = engine
+        self._kept = kept
+        self._pending = ""
+        self._context = b""
+        self._open = ""
+        self._writer = Writer()
+        self.found: list[str] = []
+        """Categories of what was replaced so far, in order."""
+
+    def feed(self, text: str) -> str:
+        """Take the next piece; return what is decided."""
+        self._pending += text
+        return self._run(False)
+
+    def flush(self) -> str:
+        """The text has ended: return the rest."""
+        out = self._run(True)
+        self._pending, self._context, self._open = "", b"", ""
+        return out
+
+    def abort(self) -> None:
+        """Forget what was kept back. It is not delivered."""
+        self._pending, self._context, self._open = "", b"", ""
+
+    def _run(self, final: bool) -> str:
+        out: list[str] = []
+        while self._pending:
+            shade = shadow(self._pending)
+            if self._open and not self._swallow(shade, final):
+                break
+            if not self._pending:
+                break
+            if self._open == "" and not self._step(shadow(self._pending), final, out):
+                break
+        return "".join(out)
+
+    def _step(self, shade: Shadow, final: bool, out: list[str]) -> bool:
+        """Decide on all of the pending text that can be decided; whether to go on."""
+        data = self._context + shade.data
+        offset = len(self._context)
+        found: list[Finding] = []
+        start = offset
+        while start < len(data):
+            step = self._engine.step(data, start, final, found)
+            self._open = step.open
+            if step.end == start and not step.open:
+                break
+            start = step.end
+            if step.open:
+                break
+        if start == offset and not found:
+            return False
+        at = 0
+        writer, pending = self._writer, self._pending
+        for finding in resolve(found, self._kept):
+            first, last = shade.start(finding.start - offset), shade.end(finding.end - offset)
+            out.append(writer.text(pending[at:first]))
+            out.append(writer.value(pending[first:last], finding.category))
+            self.found.append(finding.category)
+            at = last
+        end = shade.end(start - offset)
+        if end > at:
+            out.append(writer.text(pending[at:end]))
+        self._forget(data, start, end)
+        return self._open != ""
+
+    def _swallow(self, shade: Shadow, final: bool) -> bool:
+        """Read on behind an opening whose end is not known; whether the end has come."""
+        if self._open == "token":
+            end, closed = pieces.token_end(shade.data, 0), True
+            if end == len(shade.data) and not final:
+                closed = False
+        elif final:
+            end, closed = pieces.pem_end(shade.data, 0), True
+        else:
+            end, closed = pieces.pem_swallow(shade.data)
+        if closed:
+            self._open = ""
+        self._forget(self._context + shade.data, len(self._context) + end, shade.end(end))
+        return closed
+
+    def _forget(self, data: bytes, start: int, end: int) -> None:
+        self._context = pieces.context_of(data, start)
+        self._pending = self._pending[end:]

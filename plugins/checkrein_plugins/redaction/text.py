@@ -1,0 +1,158 @@
+"""`scan` and `redact` for one text, and the catalogue that they share."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Collection, Iterable
+
+from checkrein.errors import ConfigError
+
+from checkrein_plugins.redaction.engine import Engine
+from checkrein_plugins.redaction.findings import (
+    CATEGORIES,
+    DEFAULT_CATEGORIES,
+    Finding,
+    resolve,
+)
+from checkrein_plugins.redaction.shadow import shadow
+
+
+@functools.lru_cache(maxsize=64)
+def engine_for(categories: frozenset[str]) -> Engine:
+    """The engine for a set of categories; one for all who ask for the same."""
+    from checkrein_plugins.redaction import addresses, iban, identities, numbers, secrets
+
+    modules = (numbers, iban, addresses, secrets, identities)
+    return Engine((row for module in modules for row in module.DETECTORS), categories)
+
+
+def known(categories: Iterable[str] | None, default: Collection[str] = CATEGORIES) -> frozenset[str]:
+    """Check names of categories.
+
+    Raises:
+        ConfigError: a name is not one of `CATEGORIES`, or a single string was given.
+    """
+    if categories is None:
+        return frozenset(default)
+    if isinstance(categories, str):
+        raise ConfigError(f"categories: give a list, not the string {categories!r}")
+    chosen = frozenset(categories)
+    unknown = sorted(str(name) for name in chosen - frozenset(CATEGORIES))
+    if unknown:
+        raise ConfigError(
+            f"categories: unknown {', '.join(unknown)}; known are {', '.join(CATEGORIES)}"
+        )
+    return chosen
+
+
+def scan(text: str, categories: Iterable[str] | None = None) -> tuple[Finding, ...]:
+    """Find private data and secrets in `text`: findings in order, not overlapping.
+
+    Offsets are those of `text` itself, whatever folding it took to see the value. All
+    `CATEGORIES` are looked for unless some are named.
+
+    Raises:
+        ConfigError: an unknown category.
+        DetectorFailed: a detector failed; the text was not checked.
+    """
+    engine = engine_for(known(categories) if categories is not None else _ALL)
+    return tuple(located(text, engine))
+
+
+_ALL = frozenset(CATEGORIES)
+_DEFAULT = frozenset(DEFAULT_CATEGORIES)
+
+
+def located(text: str, engine: Engine, kept: Collection[str] = ()) -> list[Finding]:
+    """Resolved findings of `engine` in the offsets of `text`."""
+    shade = shadow(text)
+    found = engine.findings(shade.data)
+    if not found:
+        return found
+    found = resolve(found, kept)
+    if shade.starts is None:
+        return found
+    return [
+        Finding(shade.start(first), shade.end(last), category, subtype)
+        for first, last, category, subtype in found
+    ]
+
+
+def placeholder(category: str) -> str:
+    """What stands in place of a value: `[EMAIL]`."""
+    return f"[{category.upper()}]"
+
+
+_ESCAPE = re.compile(r"\\.", re.DOTALL)
+
+
+class Writer:
+    """Puts placeholders into a text, so that JSON stays JSON.
+
+    In a text that begins with a brace or a bracket, the placeholder of a bare number is quoted.
+    What it does at a place depends on nothing behind it, so a stream may be written piece by piece.
+    """
+
+    def __init__(self) -> None:
+        self._json: bool | None = None
+        self._inside = False
+        self._last = ""
+
+    def text(self, text: str) -> str:
+        """Note text that is passed on as it is, and return it."""
+        if self._json is None:
+            begin = text.lstrip()
+            if begin:
+                self._json = begin[0] in "{["
+        if self._json:
+            plain = _ESCAPE.sub("", text) if "\\" in text else text
+            self._inside ^= plain.count('"') % 2 == 1
+            self._last = (self._last + text[-64:].rstrip())[-2:]
+        return text
+
+    def value(self, value: str, category: str) -> str:
+        """Return what stands in place of `value`."""
+        mark = placeholder(category)
+        if self._json is None:
+            self._json = False
+        if self._json and not self._inside and value.isdigit():
+            last = self._last[-1:]
+            if last in "[," or self._last == '":':
+                mark = f'"{mark}"'
+        self._last = "]"
+        return mark
+
+
+def replaced(text: str, found: Collection[Finding]) -> str:
+    """`text` with findings (in order, not overlapping) replaced; itself if there are none."""
+    if not found:
+        return text
+    parts: list[str] = []
+    last = 0
+    if text.lstrip()[:1] in ("{", "["):
+        writer = Writer()
+        for start, end, category, _ in found:
+            parts.append(writer.text(text[last:start]))
+            parts.append(writer.value(text[start:end], category))
+            last = end
+    else:
+        for start, end, category, _ in found:
+            parts.append(text[last:start])
+            parts.append(placeholder(category))
+            last = end
+    parts.append(text[last:])
+    return "".join(parts)
+
+
+def redact(text: str, categories: Iterable[str] | None = None) -> str:
+    """Return `text` with every finding replaced by its category, like `[EMAIL]`.
+
+    `DEFAULT_CATEGORIES` unless some are named. Returns `text` itself if nothing is found.
+
+    Raises:
+        ConfigError: an unknown category.
+        DetectorFailed: a detector failed; the text was not checked.
+    """
+    engine = engine_for(known(categories) if categories is not None else _DEFAULT)
+    return replaced(text, located(text, engine))

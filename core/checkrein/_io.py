@@ -309,7 +309,8 @@ class SyncIO:
     def may_wait(self, what: str) -> None:
         if running_loop() is not None:
             raise WouldBlock(
-                f"{what} would stop this thread's event loop: use the async twin of this entry"
+                f"{what} would stop this thread's event loop: use the async twin "
+                "(acall, arollback, arecover, aresume, amodel_call)"
             )
 
     async def wait(self, ready: Callable[[], Any], deadline: float, what: str) -> Any:

@@ -436,6 +436,10 @@ class Approvals:
         self, io: IO, entry: Entry, call: Call, tree: dict[str, Any], refusal: Denied
     ) -> None:
         if entry.session.on_rejected == "rollback":
+            from checkrein.engine import outermost
+
+            # The outermost call rolls back, when it ends: an outer one is still at work.
+            entry.session.rollback_by = outermost(call.session) or call.id
             entry.session.rollback_wanted = "rejected"
         await self.rein.engine.refuse(io, entry, call, tree, refusal)
 
@@ -459,7 +463,7 @@ class Approvals:
             await self._request(io, entry, call, tree, id, digest, folded.asks, "after")
         record = await self._answered(io, entry, call, id)
         if record.state == "rejected":
-            await self.rein.rollbacks.one(io, call.session, call.id, "rejected")
+            await self.rein.rollbacks.one(io, call.id, "rejected")
             folded.outcome = folded.outcome.replace(
                 value=None,
                 error=ApprovalRejected(

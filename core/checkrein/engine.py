@@ -45,14 +45,20 @@ CURRENT: contextvars.ContextVar[tuple[str, str, Any] | None] = contextvars.Conte
 """(session, call, the same of the enclosing call) that this code runs inside."""
 
 
-def inside(session: str) -> bool:
-    """Whether this code runs inside a call of `session`, at any depth."""
+def outermost(session: str) -> str:
+    """The outermost call of `session` that this code runs inside; empty if there is none."""
+    found = ""
     current = CURRENT.get()
     while current is not None:
         if current[0] == session:
-            return True
+            found = current[1]
         current = current[2]
-    return False
+    return found
+
+
+def inside(session: str) -> bool:
+    """Whether this code runs inside a call of `session`, at any depth."""
+    return outermost(session) != ""
 
 
 _EMPTY: Mapping[str, str] = MappingProxyType({})
@@ -105,6 +111,8 @@ class Entry:
     dump: Callable[[Any], Any] | None = None
     """Plain data for a result of the framework's own type; `load` is its inverse."""
     load: Callable[[Any], Any] | None = None
+    raw: Callable[[Any], Any] | None = None
+    """The tool's own result behind the value that the framework gives: undo plans use it."""
     usage: Callable[[Any], Usage | None] | None = None
     """Reads what a model call used from its result."""
     approved: tuple[str, ...] = ()
@@ -206,11 +214,11 @@ class Engine:
             if span is not None:
                 self.telemetry.finish(span, outcome, problem)
             if session.rollback_wanted:
-                await self.deferred(io, session)
+                await self.deferred(io, session, call_id)
 
-    async def deferred(self, io: IO, session: Session) -> None:
-        """Roll back now what was asked for inside a call, if the outermost one has ended."""
-        if session.rollback_wanted and not inside(session.id):
+    async def deferred(self, io: IO, session: Session, call_id: str) -> None:
+        """Roll back now what was asked for inside a call, if it was inside this one."""
+        if session.rollback_wanted and session.rollback_by == call_id:
             await self.rein.rollbacks.deferred(io, session)
 
     def _thaw(self, tree: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
@@ -455,7 +463,7 @@ class Engine:
             outcome = await self._end(io, entry, call, tree, elapsed, value, error, ())
         finally:
             entry.session.running.discard(call.id)
-            await self.deferred(io, entry.session)
+            await self.deferred(io, entry.session, call.id)
         if outcome.error is not None and outcome.error is not error:
             raise outcome.error
         return outcome.value
@@ -605,7 +613,10 @@ class Engine:
         if plan is not None:
             try:
                 exact = self._thaw(tree, entry)
-                return plan.stored(exact, outcome.value if outcome.state == "done" else MISSING), ""
+                value = MISSING
+                if outcome.state == "done":
+                    value = outcome.value if entry.raw is None else entry.raw(outcome.value)
+                return plan.stored(exact, value), ""
             except (NotUndoable, CheckreinError) as error:
                 return None, str(error)
         return await self.rein.rollbacks.supplied(io, call, outcome, "plan")

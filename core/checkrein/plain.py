@@ -148,4 +148,4 @@ class Plain:
         if rollback != "none":
             finish(rein.rollbacks.late(rein.sync_io, session.id, call_id))
         session.running.discard(call_id)
-        finish(self.engine.deferred(rein.sync_io, session))
+        finish(self.engine.deferred(rein.sync_io, session, call_id))

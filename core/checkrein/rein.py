@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from checkrein.approval import Approvals
     from checkrein.reading import Reading
     from checkrein.recorded import Recorded
-    from checkrein.rollback import RecoverReport, RollbackReport, Rollbacks
+    from checkrein.recovery import RecoverReport, Recovery
+    from checkrein.rollback import RollbackReport, Rollbacks
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -210,6 +211,15 @@ class Rein:
 
             self._lazy["rollbacks"] = Rollbacks(self)
         return cast("Rollbacks", self._lazy["rollbacks"])
+
+    @property
+    def recovery(self) -> Recovery:
+        """What dead processes left."""
+        if "recovery" not in self._lazy:
+            from checkrein.recovery import Recovery
+
+            self._lazy["recovery"] = Recovery(self)
+        return cast("Recovery", self._lazy["recovery"])
 
     @property
     def approvals(self) -> Approvals:
@@ -475,11 +485,11 @@ class Rein:
 
         `settle=True` waits until probes' answers are final.
         """
-        return finish(self.rollbacks.recover(self.sync_io, settle=settle))
+        return finish(self.recovery.run(self.sync_io, settle=settle))
 
     async def arecover(self, *, settle: bool = False) -> RecoverReport:
         """The async twin of `recover`."""
-        return await self.rollbacks.recover(self.async_io, settle=settle)
+        return await self.recovery.run(self.async_io, settle=settle)
 
     def resume(self, token: str) -> Any:
         """Run the one call that waited for approval `token`, once; its result."""
@@ -606,7 +616,9 @@ class Rein:
         if store is not None:
             if self._owner and not self._open and self._owner_pid == os.getpid():
                 with contextlib.suppress(Exception):
-                    store.drop_owner(self._owner)
+                    # A session that could not be rolled back is found by its owner's lease.
+                    if not store.sessions(owner=self._owner, limit=1).rows:
+                        store.drop_owner(self._owner)
             store.close()
         portal = getattr(self, "portal", None)
         if portal is not None:

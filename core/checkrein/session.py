@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from checkrein.call import Usage
     from checkrein.rein import Rein
     from checkrein.rollback import RollbackReport
+    from checkrein.store import SessionPut
+    from checkrein.verdicts import Cause
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -87,8 +89,12 @@ class Session:
         """Ids of calls that this process is executing."""
         self.late: set[str] = set()
         """Ids of calls that were given up and may still act."""
+        self.waiting: set[str] = set()
+        """What a framework paused this run for: leaving it without an error then suspends it."""
         self.fence: int | None = None
         self.rollback_wanted = ""
+        self.rollback_by = ""
+        """Id of the call at whose end the rollback is done that was asked for inside it."""
         self._before: Session | None = None
         self._span: Any = None
         self._span_use: Any = None
@@ -293,7 +299,9 @@ class Lifecycle:
     async def leave(self, io: IO, session: Session, error: BaseException | None) -> None:
         """End the session: completed, suspended, or failed and rolled back."""
         rein = self.rein
-        if error is None or isinstance(error, GeneratorExit):
+        if error is None and session.waiting:
+            await self._suspend(io, session)
+        elif error is None or isinstance(error, GeneratorExit):
             await self._end(io, session, "COMPLETED", "")
         elif isinstance(error, ApprovalPending) or _is_signal(error, rein):
             await self._suspend(io, session)
@@ -305,7 +313,7 @@ class Lifecycle:
 
     async def _rolled(self, io: IO, session: Session, error: BaseException) -> None:
         """Roll back after a failure; what is left is told beside the error, never instead."""
-        cause = "rejected" if _refused(error) else "error"
+        cause: Cause = "rejected" if _refused(error) else "error"
         try:
             report = await self.rein.rollbacks.run(io, session.id, cause=cause, session=session)
         except CheckreinError as problem:
@@ -315,23 +323,35 @@ class Lifecycle:
             error.add_note(f"checkrein: session {session.id}: {report.summary()}")
 
     async def _end(self, io: IO, session: Session, state: Any, error: str) -> None:
-        from checkrein.errors import Conflict
-        from checkrein.store import Batch, SessionPut
+        from checkrein.store import SessionPut
 
-        event = self.rein.journal.event("session_ended", state=state, error=error)
-        put = SessionPut(state=state, owner="" if state == "COMPLETED" or session.on_error == "keep" else None)
-        try:
-            committed = await io.commit(Batch(session.id, (event,), event.at, session_put=put))
-        except Conflict:
-            return  # it was ended or rolled back from elsewhere: that stands
-        self.rein.notify_if_observed(committed, session.id)
+        keeps = state == "COMPLETED" or session.on_error == "keep"
+        put = SessionPut(state=state, owner="" if keeps else None)
+        await self._change(io, session, put, "session_ended", state=state, error=error)
 
     async def _suspend(self, io: IO, session: Session) -> None:
-        from checkrein.store import Batch, SessionPut
+        from checkrein.store import SessionPut
 
-        event = self.rein.journal.event("session_suspended")
-        put = SessionPut(owner="")
-        committed = await io.commit(Batch(session.id, (event,), event.at, session_put=put))
+        await self._change(io, session, SessionPut(owner=""), "session_suspended")
+
+    async def _change(
+        self, io: IO, session: Session, put: SessionPut, kind: str, **view: Any
+    ) -> None:
+        """Change the row of an active session that is still ours."""
+        from checkrein.errors import Conflict, FencedOut
+        from checkrein.store import Batch
+
+        put.if_state = ("ACTIVE",)
+        event = self.rein.journal.event(kind, **view)
+        batch = Batch(session.id, (event,), event.at, session.fence, session_put=put)
+        try:
+            committed = await io.commit(batch)
+        except FencedOut:
+            # Somebody took it over while this process stood still: it is theirs to end.
+            self.rein.log.warning("session %s is run by another process now", session.id)
+            return
+        except Conflict:
+            return  # it was ended or rolled back from elsewhere: that stands
         self.rein.notify_if_observed(committed, session.id)
 
     async def release(self, io: IO, session: Session) -> None:

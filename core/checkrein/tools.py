@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from checkrein.call import Effect, ToolInfo
-from checkrein.codec import SCALARS, annotation_classes
-from checkrein.errors import ConfigError
+from checkrein.codec import SCALARS, annotation_classes, encode
+from checkrein.errors import ConfigError, Unencodable
 from checkrein.undo import (
     INJECTED,
     UndoPlan,
@@ -40,8 +40,10 @@ class Tool:
         "_binder",
         "_classes",
         "_defaults",
+        "_keywords",
         "_kwargs",
         "_names",
+        "_odd_defaults",
         "_positional",
         "_required",
         "_signature",
@@ -106,13 +108,16 @@ class Tool:
             p.name for p in named if p.kind in (_POSITIONAL_ONLY, _POSITIONAL)
         )
         self._required = frozenset(p.name for p in named if p.default is p.empty)
-        # A default that is not plain data (a sentinel) is left out of the recorded arguments:
-        # the function supplies it itself.
-        self._defaults = {
+        # A default that is not plain data (a sentinel), or that can change (a list), is left out
+        # of the recorded arguments: the function supplies it itself.
+        self._defaults = {p.name: p.default for p in named if _is_plain(p.default)}
+        # Only needed where a later positional-only argument must come after one of them.
+        self._odd_defaults = {
             p.name: p.default
             for p in named
-            if p.default is not p.empty and type(p.default) in SCALARS
+            if p.default is not p.empty and p.name not in self._defaults
         }
+        self._keywords = frozenset(p.name for p in named if p.kind is not _POSITIONAL_ONLY)
         self._args = next((p.name for p in parameters if p.kind is _ARGS), None)
         self._kwargs = next((p.name for p in parameters if p.kind is _KWARGS), None)
         if not self.signature_known:
@@ -159,7 +164,7 @@ class Tool:
             except TypeError:
                 raise self._misfit(args, kwargs) from None
             return bound
-        names = self._names
+        names, keywords = self._names, self._keywords
         positional = self._positional
         given = len(args)
         if given > len(positional) and self._args is None:
@@ -170,10 +175,12 @@ class Tool:
         if kwargs:
             extra: dict[str, Any] = {}
             for name, value in kwargs.items():
-                if name in bound or name not in names:
-                    if self._kwargs is None or name in bound:
+                if name not in keywords:
+                    if self._kwargs is None:
                         raise self._misfit(args, kwargs)
                     extra[name] = value
+                elif name in bound:
+                    raise self._misfit(args, kwargs)
                 else:
                     bound[name] = value
             if extra and self._kwargs is not None:
@@ -211,10 +218,37 @@ class Tool:
         extra_args = rest.pop(self._args, ()) if self._args is not None else ()
         extra_kwargs = rest.pop(self._kwargs, {}) if self._kwargs is not None else {}
         for name in self._positional:
-            if name not in rest:
+            if name in rest:
+                args.append(rest.pop(name))
+            elif name in self._odd_defaults:
+                args.append(self._odd_defaults[name])
+            else:
                 break
-            args.append(rest.pop(name))
         return [*args, *extra_args], {**rest, **extra_kwargs}
+
+
+_IMMUTABLE = frozenset(
+    (
+        "builtins.tuple", "builtins.frozenset", "builtins.bytes", "decimal.Decimal",
+        "datetime.date", "datetime.datetime", "datetime.time", "datetime.timedelta", "uuid.UUID",
+        "pathlib.PosixPath", "pathlib.PurePosixPath", "pathlib.WindowsPath",
+    )
+)  # fmt: skip
+"""By name: none of these modules is imported for the question."""
+
+
+def _is_plain(default: Any) -> bool:
+    """Whether a default can be recorded as an argument: exactly, and for ever the same."""
+    kind = type(default)
+    if kind in SCALARS:
+        return True
+    if f"{kind.__module__}.{kind.__qualname__}" not in _IMMUTABLE:
+        return False
+    try:
+        encode(default)
+    except Unencodable:
+        return False
+    return True
 
 
 def _binder(parameters: Sequence[inspect.Parameter]) -> Callable[..., dict[str, Any]] | None:
@@ -225,7 +259,7 @@ def _binder(parameters: Sequence[inspect.Parameter]) -> Callable[..., dict[str, 
     a default is not plain data: the function has to supply that one itself.
     """
     names = [p.name for p in parameters]
-    if any(p.default is not p.empty and type(p.default) not in SCALARS for p in parameters):
+    if any(p.default is not p.empty and not _is_plain(p.default) for p in parameters):
         return None
     if not all(name.isidentifier() and not keyword.iskeyword(name) for name in names):
         return None

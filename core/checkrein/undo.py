@@ -116,7 +116,7 @@ def undo_of(
     where = f"tool {tool.info.name}"
     if isinstance(undo, str):
         target = known(undo)
-        if target is None and undo.endswith(")"):
+        if target is None and "(" in undo:
             return _template(undo, tool, known), None
         refuse_injected(tool)
         if target is None or not target.signature_known:

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from checkrein import accounts, codec
-from checkrein.call import Absent, Call, Outcome, Present, ToolInfo
+from checkrein import codec
+from checkrein.call import Absent, Call, Outcome, Present
 from checkrein.checks import HookFailed, run_hook
-from checkrein.effects import Effect, payload_of
+from checkrein.effects import Attempt, Effect, payload_of
 from checkrein.engine import Entry
-from checkrein.errors import CheckreinError, Denied, InDoubt, StoreUnavailable, Unencodable
-from checkrein.store import Batch, SettleRow
+from checkrein.errors import (
+    CheckreinError,
+    ConfigError,
+    DuplicateIntent,
+    FencedOut,
+    InDoubt,
+    SessionClosed,
+    StoreUnavailable,
+    Undecodable,
+    Unencodable,
+)
+from checkrein.probing import Probing
+from checkrein.store import Batch
 from checkrein.tools import Tool
-from checkrein.undo import NotUndoable
+from checkrein.undo import MISSING, NotUndoable
 from checkrein.verdicts import Cause, Skip, Undo
 
 if TYPE_CHECKING:
     from checkrein._io import IO
-    from checkrein.rein import Rein
 
 Status = Literal[
     "undone", "absent", "kept", "not_undoable", "in_doubt", "needs_human", "failed", "planned"
@@ -41,96 +52,51 @@ class Action:
     """Seconds until a probe's answer is final, for `in_doubt`."""
 
 
-class Undoing:
+class Undoing(Probing):
     """Undoes single effects, for one Rein."""
-
-    def __init__(self, rein: Rein) -> None:
-        self.rein = rein
-        self.store = rein.store
-
-    # -- what is known
-
-    def call_of(self, effect: Effect) -> tuple[Call, dict[str, Any]]:
-        """The call as it was made, with its exact arguments where they are still kept."""
-        view = effect.intent.view
-        tool = self.rein.tools.get(effect.name)
-        payload = payload_of(self.store, effect.intent.seq) or {"arguments": {}}
-        classes = tool.classes if tool is not None else {}
-        opaque = {
-            name: None
-            for name, value in payload["arguments"].items()
-            if isinstance(value, dict) and value.get("$cr") == "opaque"
-        }
-        arguments = codec.decode_arguments(payload["arguments"], classes, opaque)
-        row = self.store.session(effect.session)
-        body = row.body if row is not None else {}
-        call = Call(
-            effect.call, effect.session, "tool", effect.name, arguments,
-            tool.info if tool is not None else ToolInfo(effect.name),
-            agent=body.get("agent", ""), task=view.get("task", ""), user=body.get("user", ""),
-            tenant=body.get("tenant", ""), step=view.get("step", 0), parent=view.get("parent", ""),
-        )  # fmt: skip
-        return call, arguments
-
-    async def probe(self, io: IO, effect: Effect) -> Present | Absent | None:
-        """Ask whether the effect is in place now; None where nobody can tell."""
-        tool = self.rein.tools.get(effect.name)
-        probe = tool.probe if tool is not None else None
-        if probe is None or probe.fn is None:
-            return None
-        try:
-            call, arguments = self.call_of(effect)
-        except CheckreinError as error:
-            self.rein.log.warning("probe of %s: %s", effect.name, error)
-            return None
-        given = {**arguments, "result": None, "call": call, "key": f"{effect.call}.undo"}
-        wanted = {n: given[n] for n in probe.parameters if n in given}
-        args, kwargs = probe.spread(wanted)
-        fn = probe.fn
-        try:
-            answer = await io.call(
-                lambda: fn(*args, **kwargs), timeout=None, is_async=probe.is_async, late=_no_late
-            )
-        except Exception as error:
-            # A probe that fails cannot tell; that is what its caller must know.
-            self.rein.log.warning("probe of %s raised %s", effect.name, type(error).__name__)
-            return None
-        if answer is True:
-            return Present()
-        if answer is False:
-            return Absent()
-        return answer if isinstance(answer, (Present, Absent)) else None
-
-    def settling(self, effect: Effect, since: int) -> float:
-        """Seconds until a probe's answer about something begun at `since` is final."""
-        tool = self.rein.tools.get(effect.name)
-        settle = tool.info.settle_time if tool is not None else 30.0
-        return max(0.0, settle - (self.rein.clock() - since) / 1e6)
-
-    # -- undoing
 
     async def undo(
         self, io: IO, effect: Effect, cause: Cause, fence: int | None, *, dry_run: bool = False
     ) -> Action:
-        """Take one effect back, or say why it stays."""
-        if effect.undone:
+        """Take one effect back, or say why it stays.
+
+        Raises `SessionClosed` or `FencedOut` where somebody else took the session over, and
+        `StoreUnavailable`; whatever else goes wrong is told in the action.
+        """
+        if effect.undone and not self._may_have_landed_again(effect):
             return self._action(effect, "undone", "already")
         if effect.state == "not_done":
             return self._action(effect, "absent", "it had no effect")
-        if dry_run:
-            return self._planned(effect)
-        doubt = effect.undo_in_doubt
-        if doubt is not None:
-            found = await self._undo_in_doubt(io, effect, doubt.at, fence)
-            if found is not None:
-                return found
+        try:
+            if dry_run:
+                return self._planned(effect)
+            return await self._undo(io, effect, cause, fence)
+        except (StoreUnavailable, SessionClosed, FencedOut):
+            raise
+        except CheckreinError as error:
+            return self._action(effect, "failed", str(error))
+        except Exception as error:
+            # One effect that cannot be handled must not keep the others from being undone.
+            self.rein.log.exception("undo of %s %s", effect.name, effect.call)
+            return self._action(effect, "failed", f"its undo met {type(error).__name__}")
+
+    async def _undo(self, io: IO, effect: Effect, cause: Cause, fence: int | None) -> Action:
+        effect.skipped = ""
+        plan, why = await self._stored_plan(io, effect, cause, fence)
+        if effect.skipped:
+            return self._action(effect, "kept", why)
+        found: Action | None = None
+        if effect.undo_in_doubt is not None:
+            found = await self._undo_in_doubt(io, effect, effect.undo_in_doubt.at, fence)
         elif effect.state == "unknown":
             found = await self._call_in_doubt(io, effect, fence)
-            if found is not None:
-                return found
-        plan, why = await self._stored_plan(io, effect, cause, fence)
+            if found is None and effect.state == "done":
+                # What the probe brought back may complete the plan.
+                plan, why = await self._stored_plan(io, effect, cause, fence)
+        if found is not None:
+            return found
         if plan is None:
-            return self._action(effect, "kept" if effect.skipped else "not_undoable", why)
+            return self._action(effect, "not_undoable", why)
         return await self._run(io, effect, plan, fence)
 
     def _action(self, effect: Effect, status: Status, detail: str = "", wait: float = 0.0) -> Action:
@@ -140,16 +106,24 @@ class Undoing:
         if effect.state == "unknown" or effect.undo_in_doubt is not None:
             return self._action(effect, "in_doubt", "its effect is unknown: it will be probed")
         plan = payload_of(self.store, effect.plan_seq) if effect.plan_seq else None
-        if plan is None:
-            return self._action(effect, "not_undoable", effect.why_not or "no undo is declared")
+        if plan is None or "plan" not in plan:
+            why = "its undo plan is not kept any more" if effect.plan_seq else effect.why_not
+            return self._action(effect, "not_undoable", why or "no undo is declared")
         return self._action(effect, "planned", str(plan["plan"]["undo"]))
+
+    def _may_have_landed_again(self, effect: Effect) -> bool:
+        """An undo that ran before the call's settle time was over, without knowing more."""
+        if effect.state != "unknown" or not self.safe(effect) or not effect.attempts:
+            return False
+        tool = self.rein.tools.get(effect.name)
+        settle = tool.info.settle_time if tool is not None else 0.0
+        return effect.attempts[-1].at < effect.intent.at + settle * 1e6
 
     async def _call_in_doubt(self, io: IO, effect: Effect, fence: int | None) -> Action | None:
         """None: go on and undo it."""
-        tool = self.rein.tools.get(effect.name)
         answer = await self.probe(io, effect)
         if isinstance(answer, Absent):
-            wait = self.settling(effect, effect.last_at)
+            wait = self.settling(effect, effect.intent.at)
             if wait > 0:
                 return self._action(effect, "in_doubt", "not there yet; it may still land", wait)
             await self.resolve(io, effect, "not_done", fence)
@@ -157,17 +131,17 @@ class Undoing:
         if isinstance(answer, Present):
             await self.resolve(io, effect, "done", fence, result=answer.result)
             return None
-        if tool is not None and tool.info.undo_safe_to_repeat:
+        if self.safe(effect):
             return None
-        return await self._human(io, effect, fence, "nobody can tell whether it took effect")
+        return await self.needs_human(io, effect, fence, "nobody can tell whether it took effect")
 
     async def _undo_in_doubt(
         self, io: IO, effect: Effect, begun: int, fence: int | None
     ) -> Action | None:
-        tool = self.rein.tools.get(effect.name)
+        """None: go on and undo it again."""
         answer = await self.probe(io, effect)
         if isinstance(answer, Absent):
-            wait = self.settling(effect, effect.last_at) if effect.state == "unknown" else 0.0
+            wait = self.settling(effect, effect.intent.at) if effect.state == "unknown" else 0.0
             if wait > 0:
                 return self._action(effect, "in_doubt", "not there now; it may still land", wait)
             await self.resolve(io, effect, "undone", fence)
@@ -177,81 +151,32 @@ class Undoing:
             if wait > 0:
                 return self._action(effect, "in_doubt", "an undo may still land", wait)
             return None
-        if tool is not None and tool.info.undo_safe_to_repeat:
+        if self.safe(effect):
             return None
-        return await self._human(io, effect, fence, "nobody can tell whether its undo worked")
+        return await self.needs_human(io, effect, fence, "nobody can tell whether its undo worked")
 
-    async def _human(self, io: IO, effect: Effect, fence: int | None, why: str) -> Action:
+    async def needs_human(
+        self, io: IO, effect: Effect, fence: int | None, why: str
+    ) -> Action:
+        """Record that a person has to look."""
         event = self.rein.journal.event("needs_human", effect.call, name=effect.name, why=why)
         await io.commit(Batch(effect.session, (event,), event.at, fence))
         return self._action(effect, "needs_human", why)
 
-    async def resolve(
-        self, io: IO, effect: Effect, state: str, fence: int | None, *, result: Any = None
-    ) -> None:
-        """Record what a probe found out, and settle what the call still holds."""
-        view: dict[str, Any] = {"state": state, "by": "probe"}
-        payload: dict[str, Any] = {}
-        if state == "done":
-            payload, view = self._found(effect, result, view)
-            effect.why_not = str(view.get("not_undoable", ""))
-        # What could not be measured is charged in full; what had no effect is given back.
-        known = Outcome("not_done" if state == "not_done" else "unknown")
-        settles = [
-            SettleRow(hold.id, accounts.actual(hold, known))
-            for hold in self.store.holds(call=effect.call)
-        ]
-        event = self.rein.journal.event("resolved", effect.call, payload or None, **view)
-        batch = Batch(effect.session, (event,), event.at, fence, settles=settles)
-        committed = await io.commit(batch)
-        self.rein.notify(committed, batch)
-        if "plan" in view:
-            effect.plan_seq = committed.seq
-        if state != "undone":
-            effect.state = "done" if state == "done" else "not_done"
-
-    def _found(
-        self, effect: Effect, result: Any, view: dict[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The plan of a call whose result a probe brought back."""
-        tool = self.rein.tools.get(effect.name)
-        payload: dict[str, Any] = {}
-        try:
-            if result is not None:
-                payload["result"] = codec.encode(result, "result")
-            if tool is not None and tool.undo is not None:
-                _, arguments = self.call_of(effect)
-                bound = (
-                    tool.undo.bind(arguments, result)
-                    if result is not None
-                    else tool.undo.bind(arguments)
-                )
-                payload["plan"] = {"undo": tool.undo.name, "arguments": codec.encode_arguments(bound)}
-                view["plan"] = tool.undo.name
-        except (NotUndoable, Unencodable) as error:
-            view["not_undoable"] = str(error)
-        return payload, view
-
     async def _stored_plan(
         self, io: IO, effect: Effect, cause: Cause, fence: int | None
     ) -> tuple[dict[str, Any] | None, str]:
-        stored = payload_of(self.store, effect.plan_seq) if effect.plan_seq else None
-        plan = stored["plan"] if stored is not None else None
-        why = effect.why_not or "no undo is declared"
-        if effect.plan_seq and stored is None:
-            why = "its undo plan was erased"
-        tool = self.rein.tools.get(effect.name)
-        if plan is None and tool is not None and tool.undo is not None:
-            try:
-                _, arguments = self.call_of(effect)
-                bound = tool.undo.bind(arguments)
-                plan = {"undo": tool.undo.name, "arguments": codec.encode_arguments(bound)}
-            except (NotUndoable, CheckreinError) as error:
-                why = str(error)
+        """The plan as it was stored, or one made now; a plugin may supply or skip it."""
+        plan, why = self._known_plan(effect)
         if not self.rein.plugins.chains["on_rollback"]:
             return plan, why
         call, _ = self.call_of(effect)
-        outcome = Outcome(effect.state)
+        try:
+            result = self.result_of(effect)
+        except Undecodable:
+            # A hook can do without: it sees a value only where there is one.
+            result = MISSING
+        outcome = Outcome(effect.state, None if result is MISSING else result)
         for impl in self.rein.plugins.chains["on_rollback"]:
             try:
                 verdict = await run_hook(io, impl, self.rein.hook_timeout, call, outcome, cause)
@@ -264,15 +189,33 @@ class Undoing:
                     "undo_skipped", effect.call, reason=verdict.reason, plugin=impl.plugin
                 )
                 await io.commit(Batch(effect.session, (event,), event.at, fence))
-                effect.skipped = verdict.reason
+                effect.skipped = verdict.reason or "skipped"
                 return None, verdict.reason
             if isinstance(verdict, Undo) and plan is None:
                 try:
                     given = codec.encode_arguments(verdict.arguments)
                 except Unencodable as error:
                     return None, str(error)
-                return {"undo": verdict.name, "arguments": given}, ""
+                plan = {"undo": verdict.name, "arguments": given}
         return plan, why
+
+    def _known_plan(self, effect: Effect) -> tuple[dict[str, Any] | None, str]:
+        stored = payload_of(self.store, effect.plan_seq) if effect.plan_seq else None
+        if stored is not None and "plan" in stored:
+            return stored["plan"], ""
+        why = effect.why_not or "no undo is declared"
+        if effect.plan_seq:
+            why = "its undo plan is not kept any more"
+        tool = self.rein.tools.get(effect.name)
+        if tool is None:
+            return None, f"{why}; {effect.name} is not declared in this process"
+        if tool.undo is None:
+            return None, why
+        try:
+            _, arguments = self.call_of(effect)
+            return tool.undo.stored(arguments, self.result_of(effect)), ""
+        except (NotUndoable, CheckreinError) as error:
+            return None, effect.why_not or str(error)
 
     async def supplied(
         self, io: IO, call: Call, outcome: Outcome, cause: Cause
@@ -284,7 +227,8 @@ class Undoing:
                 if isinstance(verdict, Undo):
                     given = codec.encode_arguments(verdict.arguments)
                     return {"undo": verdict.name, "arguments": given}, ""
-            except (HookFailed, Unencodable) as error:
+            except (HookFailed, CheckreinError) as error:
+                # The effect has happened: at rollback the plugins are asked again.
                 return None, str(error)
         return None, ""
 
@@ -299,42 +243,87 @@ class Undoing:
                 f"its undo {name} is not declared in this process; name the application that "
                 "declares it (--app module:rein)",
             )  # fmt: skip
-        number = len(effect.attempts)
+        if tool.is_async:
+            io.may_wait(f"the undo {name}, which is async,")
         problem = ""
         for attempt in range(self.rein.undo_tries):
             if attempt:
                 await io.pause(0.05 * 2**attempt)
-            number += 1
+            number = len(effect.attempts) + 1
             try:
                 entry = self._entry(effect, tool, plan, number, fence)
+                begun = self.rein.clock()
                 outcome = await self.rein.engine.outcome(io, entry)
-            except (Denied, InDoubt, StoreUnavailable, Unencodable, ValueError) as error:
-                return self._action(effect, "failed", f"{name}: {error}")
+            except DuplicateIntent:
+                return self._action(effect, "in_doubt", "another process undoes it just now", 1.0)
+            except InDoubt as error:
+                return self._action(effect, "in_doubt", f"{name}: {error}")
             if outcome.state == "done":
+                wait = self._again_in(effect)
+                if wait > 0:
+                    return self._action(
+                        effect, "in_doubt", "undone; the call may still land, then it is repeated",
+                        wait,
+                    )  # fmt: skip
                 return self._action(effect, "undone", name)
+            if outcome.error is None:
+                return self._action(effect, "failed", f"{outcome.source} answered {name}: it did not run")
+            raised = outcome.state == "unknown" and not isinstance(outcome.error, TimeoutError)
+            effect.attempts.append(Attempt(entry.call_id, begun, outcome.state, raised))
             problem = type(outcome.error).__name__
-            answer = await self.probe(io, effect)
-            if isinstance(answer, Absent):
-                await self.resolve(io, effect, "undone", fence)
-                return self._action(effect, "undone", f"{name} raised {problem}, and it is gone")
+            if outcome.state == "not_done":
+                continue
+            if not raised:
+                found = await self._undo_in_doubt(io, effect, begun, fence)
+                if found is not None:
+                    return found
+                continue
+            if isinstance(await self.probe(io, effect), Absent):
+                wait = self.settling(effect, effect.intent.at) if effect.state == "unknown" else 0.0
+                if wait <= 0:
+                    await self.resolve(io, effect, "undone", fence)
+                    return self._action(effect, "undone", f"{name} raised {problem}; it is gone")
         return self._action(
             effect, "failed", f"{name} raised {problem} in {self.rein.undo_tries} tries"
         )
 
+    def _again_in(self, effect: Effect) -> float:
+        """Seconds until an undo of a call in doubt can be repeated for good."""
+        if effect.state != "unknown" or not self.safe(effect):
+            return 0.0
+        return self.settling(effect, effect.intent.at)
+
     def _entry(
         self, effect: Effect, tool: Tool, plan: dict[str, Any], number: int, fence: int | None
     ) -> Entry:
-        arguments = codec.decode_arguments(plan["arguments"], tool.classes, {})
-        names = list(tool.parameters)
-        for key in [k for k in arguments if k.startswith("$")]:
-            arguments[names[int(key[1:])]] = arguments.pop(key)
-        if "key" in names:
-            arguments["key"] = f"{effect.call}.undo"
-        if "call" in names:
-            arguments["call"] = self.call_of(effect)[0]
-            if "call" not in tool.opaque:
-                info = dataclasses.replace(tool.info, opaque=(*tool.info.opaque, "call"))
-                tool = Tool(info, tool.fn)
+        """The undo as a call. Raises `ConfigError`, `Undecodable` where it does not fit here."""
+        acted = self.rein.tools.get(effect.name)
+        classes = {**(acted.classes if acted is not None else {}), **tool.classes}
+        arguments = codec.decode_arguments(plan["arguments"], classes, {})
+        for place in [k for k in arguments if k.startswith("$")]:
+            index = int(place[1:])
+            if index >= len(tool.positional):
+                raise ConfigError(
+                    f"undo {tool.info.name} takes {len(tool.positional)} arguments by position; "
+                    "the stored plan has more"
+                )
+            arguments[tool.positional[index]] = arguments.pop(place)
+        inject = dict(plan.get("inject", {}))
+        if plan.get("loose"):
+            arguments = {n: v for n, v in arguments.items() if n in tool.parameters}
+            inject = {n: n for n in ("call", "key") if n in tool.parameters}
+        for parameter, what in inject.items():
+            arguments[parameter] = (
+                f"{effect.call}.undo" if what == "key" else self.call_of(effect)[0]
+            )
+            if what == "call":
+                tool = _opaque(tool, parameter)
+        missing = tool.required - arguments.keys()
+        if missing:
+            raise ConfigError(
+                f"undo {tool.info.name} takes {sorted(missing)[0]!r}, which the stored plan does "
+                "not have; was it declared otherwise when the call ran?"
+            )
         return Entry(
             tool=tool,
             arguments=tool.complete(arguments),
@@ -348,5 +337,12 @@ class Undoing:
         )
 
 
-def _no_late(future: Any) -> None:
-    """Probes have no timeout of their own."""
+@functools.lru_cache(maxsize=256)
+def _opaque(tool: Tool, parameter: str) -> Tool:
+    """The tool with a parameter that is passed by reference."""
+    if parameter in tool.opaque:
+        return tool
+    info = dataclasses.replace(tool.info, opaque=(*tool.info.opaque, parameter))
+    return Tool(
+        info, tool.fn, no_effect_on=tool.no_effect_on, thread_affine=tool.thread_affine
+    )

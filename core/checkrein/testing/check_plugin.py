@@ -245,11 +245,11 @@ def _contents(call: Call, verdict: Any) -> list[str]:
     """What is wrong inside a verdict of the right type."""
     found: list[str] = []
     if isinstance(verdict, Rewrite):
-        for name in ("id", "session", "kind", "tool"):
-            if getattr(verdict.call, name) != getattr(call, name):
-                found.append(
-                    f"Rewrite changes {name}; only arguments, a model's name and labels may"
-                )
+        found += [
+            f"Rewrite changes {name}; only arguments, a model's name and labels may differ"
+            for name in ("id", "session", "kind", "tool")
+            if getattr(verdict.call, name) != getattr(call, name)
+        ]
         try:
             codec.encode_arguments(verdict.call.arguments)
         except CheckreinError as error:

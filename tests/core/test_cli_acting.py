@@ -1,0 +1,268 @@
+"""The commands that decide, stop and undo, over several real processes."""
+
+import json
+import signal
+
+import pytest
+
+
+def ask(desk, *, amount=500, wait="suspend"):
+    """An agent asks for something big and ends; the approval's id."""
+    done = desk.python(f"import shop; shop.run(('o1', 5), ('o2', {amount}), wait={wait!r})")
+    assert "ApprovalPending" in done.err
+    (request,) = desk.approvals()
+    return request["id"]
+
+
+def test_one_terminal_asks_and_another_approves_and_resumes(desk):
+    token = ask(desk)
+    (session,) = desk.sessions()
+    assert session["display_state"] == "AWAITING_APPROVAL"
+    early = desk.cli("resume", token)
+    assert early.code == 1
+    assert f"checkrein approve {token}" in early.err
+    assert desk.done() == {"o1": "5"}
+
+    done = desk.cli("approve", token, "--by", "ann", "--masked-ok")
+    assert (done.code, desk.sessions()[0]["display_state"]) == (0, "APPROVED")
+    assert f"checkrein resume {token}" in done.err
+    resumed = desk.cli("resume", token, "--json")
+    assert resumed.code == 0
+    assert resumed.tree["result"] == "o2"
+    assert desk.done() == {"o1": "5", "o2": "500"}
+
+    again = desk.cli("resume", token)
+    assert (again.code, desk.done()) == (0, {"o1": "5", "o2": "500"})
+    twice = desk.cli("approve", token, "--masked-ok")
+    assert twice.code == 1
+    assert "already" in twice.err
+
+
+def test_an_agent_that_was_killed_while_it_waited_is_resumed(desk):
+    process = desk.start("import shop; shop.run(('o1', 500), wait='block')")
+    process.stdout.readline()
+    while not desk.approvals():
+        assert process.poll() is None, process.stderr.read()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    (request,) = desk.approvals()
+    recovered = desk.cli("recover", "--json")
+    assert (recovered.code, recovered.tree["waiting"]) == (0, [request["session"]])
+    assert desk.look("approve", request["id"], "--masked-ok").code == 0
+    assert desk.cli("resume", request["id"]).code == 0
+    assert desk.done() == {"o1": "500"}
+
+
+def test_an_agent_that_waits_goes_on_when_another_terminal_approves(desk):
+    process = desk.start("import shop; shop.run(('o1', 500), wait='block')")
+    process.stdout.readline()
+    while not desk.approvals():
+        assert process.poll() is None, process.stderr.read()
+    (request,) = desk.approvals()
+    assert desk.look("approve", request["id"], "--masked-ok").code == 0
+    process.communicate()
+    assert (process.returncode, desk.done()) == (0, {"o1": "500"})
+
+
+def test_a_rejection_is_told_and_nothing_runs(desk):
+    token = ask(desk)
+    done = desk.look("reject", token, "--by", "ann", "--reason", "too much", "--json")
+    assert (done.code, done.tree["state"], done.tree["by"]) == (0, "rejected", "ann")
+    resumed = desk.cli("resume", token)
+    assert resumed.code == 1
+    assert "ann" in resumed.err
+    assert desk.done() == {"o1": "5"}
+
+
+def test_an_edited_argument_is_what_runs(desk):
+    token = ask(desk)
+    done = desk.look("approve", token, "--set", "amount=90", "--set", 'card="99"', "--masked-ok")
+    assert done.code == 0, done.err
+    assert desk.cli("resume", token).code == 0
+    assert desk.done() == {"o1": "5", "o2": "90"}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("amount", "NAME=JSON"),
+        ("amunt=3", "card, order"),
+        ("order=o3", "needs quotes"),
+    ],
+)
+def test_an_edit_that_does_not_fit_is_refused(desk, given, told):
+    token = ask(desk)
+    done = desk.look("approve", token, "--set", given, "--masked-ok")
+    assert done.code == 2
+    assert told in done.err
+    assert [a["state"] for a in desk.approvals()] == ["pending"]
+
+
+def test_masked_fields_take_a_look_or_a_word_and_both_are_recorded(desk):
+    token = ask(desk)
+    listed = desk.look("approvals")
+    assert "card=**** (masked)" in listed.out
+    assert "4242" not in listed.out
+    refused = desk.look("approve", token)
+    assert refused.code == 1
+    assert "--reveal" in refused.err
+    assert "--masked-ok" in refused.err
+
+    shown = desk.look("approve", token, "--reveal", "--by", "ann")
+    assert shown.code == 0
+    assert "4242" in shown.out
+    (session,) = desk.sessions()
+    timeline = desk.look("show", session["id"], "--json").tree["timeline"]
+    whats = [entry["what"] for entry in timeline]
+    assert whats.index("revealed") < whats.index("approval_decided")
+    assert "ann" in next(e["detail"] for e in timeline if e["what"] == "revealed")
+
+
+def test_ids_may_be_cut_as_long_as_they_are_unique(desk):
+    token = ask(desk)
+    desk.python("import shop; shop.run(('o3', 600), wait='suspend')")
+    several = desk.look("approve", "ap-", "--masked-ok")
+    assert several.code == 1
+    assert "2 approvals begin with" in several.err
+    none = desk.look("approve", "ap-zz", "--masked-ok")
+    assert none.code == 1
+    assert "checkrein approvals" in none.err
+    assert desk.look("approve", token[:14], "--masked-ok").code == 0
+    assert desk.look("approve", token[3:14], "--masked-ok").code == 1  # the same: decided already
+
+
+def test_recover_undoes_what_a_killed_process_left(desk):
+    killed = desk.python("import shop; shop.run(('o1', 1), ('o2', 2), ('killed', 3))")
+    assert killed.code == -signal.SIGKILL
+    assert desk.done() == {"killed": "3", "o1": "1", "o2": "2"}
+    (session,) = desk.sessions()
+    assert session["display_state"] == "ORPHANED"
+    doctor = desk.cli("doctor", "--json")
+    assert "checkrein recover" in json.dumps(doctor.tree)
+
+    done = desk.cli("recover", "--json")
+    assert (done.code, done.tree["left"]) == (0, 0)
+    (report,) = done.tree["sessions"]
+    assert [a["status"] for a in report["actions"]] == ["undone"] * 3
+    assert desk.done() == {}
+    assert desk.sessions()[0]["display_state"] == "REVERTED"
+    again = desk.cli("recover")
+    assert (again.code, again.out) == (0, "nothing to recover\n")
+
+
+def test_recover_settles_what_is_in_doubt_only_after_its_time(desk):
+    text = (desk.folder / "shop.py").read_text()
+    lost = text.replace("settle_time=0", "settle_time=3").replace(
+        "    (EFFECTS / order).write_text(str(amount))\n    if order", "    if order"
+    )
+    (desk.folder / "shop.py").write_text(lost)
+    desk.python("import shop; shop.run(('killed', 3))")
+    first = desk.cli("recover", "--json")
+    assert first.code == 1
+    assert 0 < first.tree["settles_in"] <= 3
+    assert first.tree["sessions"][0]["actions"][0]["status"] == "in_doubt"
+    settled = desk.cli("recover", "--settle", "--json")
+    assert (settled.code, settled.tree["left"]) == (0, 0)
+
+
+def test_recover_without_the_application_leaves_a_session_alone(desk):
+    desk.python("import shop; shop.run(('o1', 1), ('killed', 3))")
+    (desk.folder / "checkrein.toml").write_text('store = "sqlite:///shop.db"\n')
+    done = desk.cli("recover")
+    assert done.code == 2
+    assert "--app MODULE:REIN" in done.err
+    assert desk.sessions()[0]["display_state"] == "ORPHANED"
+    assert desk.cli("recover", "--app", "shop:rein").code == 0
+    assert desk.done() == {}
+
+
+def test_a_session_is_stopped_before_its_next_call_in_another_process(desk):
+    process = desk.start("""
+        import shop
+        from checkrein import errors
+        with shop.rein.session(agent="desk", on_error="keep") as session:
+            shop.refund("o1", 1)
+            print(session.id, flush=True)
+            input()
+            try:
+                shop.refund("o2", 2)
+            except errors.Halted as error:
+                print("halted", flush=True)
+    """)
+    session = process.stdout.readline().strip()
+    done = desk.cli("stop", session[:10], "--json")
+    assert (done.code, done.tree) == (0, {"stopped": 1})
+    assert desk.sessions()[0]["display_state"] == "STOPPED"
+    out, err = process.communicate("go\n")
+    assert out == "halted\n", err
+    assert desk.done() == {"o1": "1"}
+    late = desk.look("stop", session)
+    assert late.code == 1
+
+
+def test_stop_takes_an_agent_or_all_and_nothing_at_once(desk):
+    ask(desk)
+    assert desk.look("stop").code == 2
+    assert desk.look("stop", "--all", "--agent", "desk").code == 2
+    assert desk.look("stop", "--agent", "nobody", "--json").tree == {"stopped": 0}
+    assert desk.look("stop", "--agent", "desk", "--json").tree == {"stopped": 1}
+    assert desk.look("stop", "--all", "--json").tree == {"stopped": 1}
+
+
+def test_rollback_prints_its_plan_and_then_does_it(desk):
+    desk.python("""
+        import shop
+        with shop.rein.session(agent="desk") as session:
+            shop.refund("o1", 1)
+            shop.mail("ann")
+            shop.refund("o2", 2)
+    """)
+    (session,) = desk.sessions()
+    assert session["display_state"] == "COMPLETED"
+    plan = desk.cli("rollback", session["id"], "--dry-run", "--json")
+    steps = [(a["name"], a["status"]) for a in plan.tree["actions"]]
+    assert steps == [("refund", "planned"), ("mail", "not_undoable"), ("refund", "planned")]
+    assert desk.done() == {"mail-ann": "", "o1": "1", "o2": "2"}
+
+    done = desk.cli("rollback", session["id"][:8])
+    assert done.code == 1
+    assert "2 undone, 1 not_undoable" in done.out
+    assert desk.done() == {"mail-ann": ""}
+    assert desk.sessions()[0]["display_state"] == "PARTIALLY_REVERTED"
+
+
+def test_what_needs_the_application_says_so(desk):
+    token = ask(desk)
+    desk.look("approve", token, "--masked-ok")
+    (desk.folder / "checkrein.toml").write_text('store = "sqlite:///shop.db"\n')
+    for command in (["resume", token], ["rollback", desk.sessions()[0]["id"]]):
+        done = desk.cli(*command)
+        assert done.code == 2
+        assert "--app MODULE:REIN" in done.err
+    assert desk.done() == {"o1": "5"}
+    assert desk.cli("resume", token, "--app", "shop:rein").code == 0
+
+
+@pytest.mark.parametrize(
+    ("app", "told"),
+    [
+        ("shop", "MODULE:REIN"),
+        ("nowhere:rein", "cannot be imported"),
+        ("shop:rain", "its Rein is called rein"),
+        ("shop:HERE", "not a Rein"),
+        ("broken:rein", "ZeroDivisionError"),
+    ],
+)
+def test_an_application_that_cannot_be_used(desk, app, told):
+    (desk.folder / "broken.py").write_text("1 / 0\n")
+    ask(desk)
+    done = desk.cli("recover", "--app", app)
+    assert done.code == 2
+    assert told in done.err
+    assert "Traceback" not in done.err
+
+
+def test_an_application_may_be_a_function_that_makes_the_rein(desk):
+    ask(desk)
+    (desk.folder / "factory.py").write_text("def make():\n    import shop\n    return shop.rein\n")
+    assert desk.cli("recover", "--app", "factory:make").code == 0

@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from checkrein.store import Store, open_store
 
 WORKERS = 4
@@ -35,7 +37,8 @@ for i in itertools.count(1):
     store.commit(Batch(session, intent, at, admit=True, holds=holds, puts=rows))
     # What is told here was committed: a kill may not take it back.
     print("i", i, flush=True)
-    outcome = [NewEvent("outcome", call, i, {"cost": i % 9}, payload), NewEvent("note", call, i, {})]
+    outcome = [NewEvent("outcome", call, i, {"cost": i % 9}, payload)]
+    outcome.append(NewEvent("note", call, i, {}))
     rows = [Put("call", call, "done", {"i": i}, session, if_state=("started",))]
     settles = [SettleRow(call, i % 9), SettleRow(call + ".w", 1)]
     if i % 3:
@@ -49,10 +52,14 @@ for i in itertools.count(1):
 
 
 def rounds(request: pytest.FixtureRequest) -> int:
-    return 50 if request.config.getoption("--full", default=False) else 3
+    return 50 if request.config.getoption("--full", default=False) else 2
 
 
-def test_kills_leave_whole_batches(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_kills_leave_whole_batches(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
     url = f"sqlite:///{tmp_path / 'checkrein.db'}"
     told: dict[str, list[tuple[str, int]]] = {}
     store = open_store(url)
@@ -61,7 +68,10 @@ def test_kills_leave_whole_batches(request: pytest.FixtureRequest, tmp_path: Pat
         told.update(run_and_kill(url, sessions, tmp_path))
         check(store, told)
     between = sum(len(store.holds(session=session)) // 2 for session in told)
-    print(f"{len(told)} kills, {between} of them between intent and outcome")
+    said = f"{len(told)} kills, {between} of them between intent and outcome"
+    record_property("kills", said)
+    if request.config.getoption("--full", default=False):
+        assert between >= 20, said
     store.close()
     # The first process to open it after the last one died finds the same.
     again = open_store(url)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from checkrein.store import Store, open_store
 from checkrein.testing.check_store import CHECKS, check_store
 
@@ -38,8 +39,8 @@ def test_check_store_runs_them_all_and_names_the_one_that_fails(
 
     def broken() -> Store:
         store = new_store()
-        store.drop_owner = lambda id: None  # type: ignore[method-assign]  # the fault to find
+        store.drop_owner = lambda _: None  # type: ignore[method-assign]  # the fault to find
         return store
 
-    with pytest.raises(AssertionError, match="^leases_are_kept: "):
+    with pytest.raises(AssertionError, match=r"^leases_are_kept: "):
         check_store(broken)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from checkrein.errors import HoldRefused
 from checkrein.store import (
     Store,
@@ -44,11 +45,8 @@ def mode(path: Path) -> int:
 
 def test_connections_are_few_and_shared(path: Path, store: Store) -> None:
     def descriptors() -> int:
-        return sum(
-            os.readlink(f"/proc/self/fd/{fd}").startswith(str(path))
-            for fd in os.listdir("/proc/self/fd")
-            if os.path.islink(f"/proc/self/fd/{fd}")
-        )
+        links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+        return sum(str(link.readlink()).startswith(str(path)) for link in links)
 
     def work() -> None:
         store.commit(note())
@@ -83,7 +81,7 @@ def test_forks_beside_writing_threads(path: Path, kind: str) -> None:
     stop = threading.Event()
 
     def work() -> None:
-        while not stop.is_set():
+        while not stop.wait(0.0003):
             store.commit(note())
             store.events(limit=1)
             store.changed()
@@ -132,11 +130,13 @@ for i in range(int(sys.argv[4])):
     call = f"{me}.{i}"
     holds = [HoldRow(call, "acc", 5, "usd", 1000, window, "measured", call, session)]
     try:
-        store.commit(Batch(session, [NewEvent("intent", call, i, {}, {"i": i})], i, admit=True, holds=holds))
+        intent = [NewEvent("intent", call, i, {}, {"i": i})]
+        store.commit(Batch(session, intent, i, admit=True, holds=holds))
     except HoldRefused:
         continue
     ran += 1
-    store.commit(Batch(session, [NewEvent("outcome", call, i, {}, {"i": i})], i, settles=[SettleRow(call, 5)]))
+    outcome = [NewEvent("outcome", call, i, {}, {"i": i})]
+    store.commit(Batch(session, outcome, i, settles=[SettleRow(call, 5)]))
 print(ran)
 """
 

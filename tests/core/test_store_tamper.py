@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from checkrein.errors import StoreUnavailable
 from checkrein.store import (
     HoldRow,

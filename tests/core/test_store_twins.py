@@ -6,6 +6,9 @@ import tempfile
 from dataclasses import replace
 from typing import Any
 
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from checkrein.errors import CheckreinError
 from checkrein.store import (
     Batch,
@@ -17,8 +20,6 @@ from checkrein.store import (
     Store,
     open_store,
 )
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 names = st.sampled_from(["a", "b"])
 trees = st.recursive(
@@ -114,8 +115,7 @@ def seen(store: Store) -> list[Any]:
         parts.append(store.records(name, state="x", label="l").rows)
         parts.append([replace(event, ref="", prev="", hash="") for event in
                       store.events(call="c", session=name, reverse=True, limit=2)])  # fmt: skip
-        for window in (None, 10e-6, 30e-6):
-            parts.append(store.balance(name, at=60, window=window))
+        parts += [store.balance(name, at=60, window=span) for span in (None, 10e-6, 30e-6)]
         bad = store.verify(name)
         parts.append(bad and bad.kind)
     parts += [sorted(store.holds(), key=lambda row: row.id), store.balances(), store.rebuild()]

@@ -14,17 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from checkrein.store._opening import StoreOptions as StoreOptions
 from checkrein.store._opening import open_store as open_store
+from checkrein.store._rows import ERASED as ERASED
+from checkrein.store._rows import Balance as Balance
+from checkrein.store._rows import Erased as Erased
+from checkrein.store._rows import OpenHold as OpenHold
+from checkrein.store._rows import OwnerRow as OwnerRow
+from checkrein.store._rows import Page as Page
+from checkrein.store._rows import Record as Record
+from checkrein.store._rows import Rollback as Rollback
+from checkrein.store._rows import SessionRow as SessionRow
+from checkrein.store._rows import SessionState as SessionState
 from checkrein.verdicts import Settle, Unit
 
 Tree: TypeAlias = Any
 """A JSON tree."""
-
-SessionState: TypeAlias = Literal["ACTIVE", "COMPLETED", "FAILED", "ABANDONED"]
-Rollback: TypeAlias = Literal["none", "rolling_back", "rolled_back", "partial"]
 
 
 class _Same:
@@ -39,8 +46,11 @@ outcome. A backend stores it like any other payload, but need not be handed it t
 
 @dataclass(slots=True)
 class NewEvent:
-    """An event to append. `attempt` matters for kinds `intent` and `outcome` only: there
-    (call, kind, attempt) is unique, and a second one is refused with `DuplicateIntent`."""
+    """An event to append.
+
+    `attempt` matters for kinds `intent` and `outcome` only: there (call, kind, attempt) is
+    unique, and a second one is refused with `DuplicateIntent`.
+    """
 
     kind: str
     call: str
@@ -184,93 +194,6 @@ class Committed:
     is rolling back, or rolled back, must be undone by whoever brings it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRow:
-    """A session as stored."""
-
-    id: str
-    state: SessionState
-    rollback: Rollback
-    stopped: bool
-    owner: str
-    """Id of the owning process's lease; empty if nobody owns it."""
-    fence: int
-    n: int
-    head: str
-    created: int
-    updated: int
-    body: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A row as stored."""
-
-    kind: str
-    id: str
-    state: str
-    session: str
-    label: str
-    created: int
-    updated: int
-    body: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """An account: enforced total = spent + held."""
-
-    account: str
-    unit: Unit
-    spent: int
-    held: int
-
-
-@dataclass(frozen=True, slots=True)
-class OpenHold:
-    """A hold that is not settled."""
-
-    id: str
-    account: str
-    amount: int
-    unit: Unit
-    settle: Settle
-    call: str
-    session: str
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerRow:
-    """A process's lease: who it is, and when it was last heard of."""
-
-    id: str
-    host: str
-    boot: str
-    pid: int
-    started: str
-    """Start time of the process as the system tells it: a re-used pid differs."""
-    beat: int
-    """Microseconds since the epoch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Rows and where the next page begins (None = no more)."""
-
-    rows: Sequence[Any]
-    next: str | None = None
-
-
-class Erased:
-    """What `payload` returns for a payload that was erased or was too large to keep."""
-
-    def __repr__(self) -> str:
-        return "ERASED"
-
-
-ERASED = Erased()
-
-
 class Store(Protocol):
     """What a backend must do. Every method may be called from any thread.
 
@@ -391,8 +314,10 @@ class Store(Protocol):
         ...
 
     def changed(self, topic: str = "", after: int = -1) -> int:
-        """A number that differs from an earlier one if anything may have been committed
-        since, by this process or another. Cheap enough to poll."""
+        """A number that differs from an earlier one if anything may have been committed since.
+
+        By this process or another. Cheap enough to poll.
+        """
         ...
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:

@@ -25,8 +25,8 @@ _EVENTS = (
 def verify_session(connection: sqlite3.Connection, session: str, files: Path) -> Event | None:
     """The first event of a session that is not what was written, or None.
 
-    Stored payloads are checked as well, the large ones in the directory `files`. A gap, a cut tail and a session without its row give
-    an event of kind `missing`.
+    Stored payloads are checked as well, the large ones in the directory `files`. A gap, a cut
+    tail and a session without its row give an event of kind `missing`.
     """
     n, seq, head = 0, 0, GENESIS
     while True:

@@ -149,7 +149,7 @@ class Connections:
                 except sqlite3.OperationalError as error:
                     if not is_busy(error) or time.monotonic() > deadline:
                         raise
-                    time.sleep(random.uniform(0.001, 0.01))
+                    _nap(0.001, 0.01)
         finally:
             connection.close()
 
@@ -198,7 +198,7 @@ class Connections:
         if not wait and is_busy(error):
             raise StoreBusy(f"store {self.path} is being written by another process") from error
         while is_busy(error) and time.monotonic() < deadline:
-            time.sleep(random.uniform(0.0002, 0.001))
+            _nap(0.0002, 0.001)
             try:
                 cursor.execute("BEGIN IMMEDIATE")
                 return
@@ -328,6 +328,11 @@ class Connections:
         with self._write_lock, self._watch_lock:
             self._closed = True
             self._close_all()
+
+
+def _nap(least: float, most: float) -> None:
+    # At random, so that two waiters do not wake together again and again.
+    time.sleep(random.uniform(least, most))  # noqa: S311 - no secret
 
 
 def create_file(path: Path) -> None:

@@ -50,6 +50,10 @@ has to walk again and again. They never leave the process.
 """
 
 
+def _thaw(kept: bytes) -> Tree:
+    return marshal.loads(kept)  # noqa: S302 - our own bytes, which never left the process
+
+
 def keep(event: NewEvent) -> Kept:
     """What is kept of an event. Raises `Unencodable` for a view or payload that is no tree."""
     check_event(event)
@@ -202,7 +206,7 @@ class Journal:
         for n in range(len(done) + 1, len(session.numbers) + 1):
             seq = session.numbers[n - 1]
             call, kind, attempt, at, kept, _ = self.log[seq - 1]
-            view = marshal.loads(kept)
+            view = _thaw(kept)
             payload = self.payload(seq)
             ref = b""
             if payload is not None:
@@ -238,8 +242,8 @@ class Journal:
             return None
         if payload is SAME:
             key = same_key(kind)
-            return {key: marshal.loads(view)[key]}
-        return marshal.loads(payload)
+            return {key: _thaw(view)[key]}
+        return _thaw(payload)
 
     def erase(self, seqs: Iterable[int]) -> int:
         """Drop payloads; returns how many there were."""

@@ -244,14 +244,12 @@ def _take(cursor: sqlite3.Cursor, hold: HoldRow, index: int, at: int) -> None:
         take, values = _TAKE_WINDOW, (hold.account, hold.unit, hold.amount, limit, span, at)
     else:
         take, values = _TAKE, (hold.account, hold.unit, hold.amount, limit)
-    execute(take, values)
-    if not cursor.rowcount:
-        # No room, or no row yet.
-        execute(_ACCOUNT, (hold.account, hold.unit, span))
-        if cursor.rowcount:
-            execute(take, values)
-        if not cursor.rowcount:
-            _refuse(cursor, hold, index, at, span)
+    taken = execute(take, values).rowcount
+    # No room, or no row yet.
+    if not taken and execute(_ACCOUNT, (hold.account, hold.unit, span)).rowcount:
+        taken = execute(take, values).rowcount
+    if not taken:
+        _refuse(cursor, hold, index, at, span)
     try:
         execute(
             _HOLD,

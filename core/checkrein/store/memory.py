@@ -18,6 +18,7 @@ from checkrein.store import (
     Committed,
     Erased,
     Event,
+    NewEvent,
     OpenHold,
     OwnerRow,
     Page,
@@ -35,7 +36,6 @@ from checkrein.store._rules import (
     SINGLE,
     check_batch,
     check_create,
-    check_event,
     check_state,
     claim_conflict,
     closed,
@@ -88,8 +88,10 @@ class MemoryStore:
     def commit(self, batch: Batch, *, wait: bool = True) -> Committed:
         """Write one batch. Waits for nothing but another thread's commit."""
         events = batch.events
-        if len(events) == 1 and not (
-            batch.session_put is not None or batch.holds or batch.settles or batch.puts
+        if (
+            len(events) == 1
+            and events[0].at == batch.at
+            and not (batch.session_put is not None or batch.holds or batch.settles or batch.puts)
         ):
             return self.append(batch.session, events[0], fence=batch.fence, admit=batch.admit)
         kept = [keep(event) for event in events]
@@ -116,8 +118,10 @@ class MemoryStore:
             if self._closed:
                 self._check_open()
             known = self._sessions.get(session)
-            if known is None or (fence is not None and fence < known.fence) or (
-                admit and not known.open
+            if (
+                known is None
+                or (fence is not None and fence < known.fence)
+                or (admit and not known.open)
             ):
                 raise refusal(session, event, fence, known)
             kind = event.kind
@@ -153,9 +157,7 @@ class MemoryStore:
                 results.append(error)
         return results
 
-    def _commit_all(
-        self, batch: Batch, session: Session | None, kept: Sequence[Kept]
-    ) -> Committed:
+    def _commit_all(self, batch: Batch, session: Session | None, kept: Sequence[Kept]) -> Committed:
         """A batch of any shape, under the lock: all of it, or nothing."""
         self._check_open()
         check_batch(batch)

@@ -9,12 +9,10 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
-from urllib.parse import unquote
 
-from checkrein.errors import CheckreinError, ConfigError, StoreUnavailable
+from checkrein.errors import CheckreinError, StoreUnavailable
 from checkrein.payload import Packed, Vault, seal_key, store_key
 from checkrein.store import (
     Balance,
@@ -22,6 +20,7 @@ from checkrein.store import (
     Committed,
     Erased,
     Event,
+    NewEvent,
     OpenHold,
     OwnerRow,
     Page,
@@ -32,6 +31,7 @@ from checkrein.store import (
     _audit,
     _read,
 )
+from checkrein.store._address import beside, checked, path_of
 from checkrein.store._connections import Connections, unavailable
 from checkrein.store._listeners import Listeners
 from checkrein.store._rules import claim_conflict, micros
@@ -57,7 +57,7 @@ class SqliteStore:
         options = options or StoreOptions()
         self.url = url
         self.path = path = path_of(url)
-        extra = _extra(options.extra)
+        extra = checked(options.extra)
         self._listeners = Listeners()
         self._connections = Connections(
             path,
@@ -66,9 +66,9 @@ class SqliteStore:
             max_pages=extra.get("max_pages"),
         )
         try:
-            self.key = store_key(_beside(path, ".key"))
-            seal = seal_key(_beside(path, ".seal")) if options.encrypt else None
-            self._files = _beside(path, ".payloads")
+            self.key = store_key(beside(path, ".key"))
+            seal = seal_key(beside(path, ".seal")) if options.encrypt else None
+            self._files = beside(path, ".payloads")
             self._vault = Vault(self._files, max_bytes=options.max_payload, seal_key=seal)
         except BaseException:
             self._connections.close()
@@ -377,31 +377,3 @@ class SqliteStore:
     def close(self) -> None:
         """Close the file. Can be repeated."""
         self._connections.close()
-
-
-def path_of(url: str) -> Path:
-    """The absolute path in `sqlite:///PATH` (relative) or `sqlite:////PATH` (absolute)."""
-    rest = url.removeprefix("sqlite:///")
-    if rest == url or rest in ("", ":memory:") or "?" in rest or "\0" in rest:
-        raise ConfigError(
-            f"store {url!r}: write sqlite:///PATH for a file (sqlite:////PATH from the root), "
-            "or memory: for none"
-        )
-    return Path(unquote(rest)).absolute()
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)
-
-
-def _extra(extra: Mapping[str, Any]) -> dict[str, Any]:
-    known: dict[str, tuple[type, ...]] = {"busy_timeout": (int, float), "max_pages": (int,)}
-    for name, value in extra.items():
-        if name not in known:
-            raise ConfigError(
-                f"store option {name!r} is not known to SQLite stores ({', '.join(known)} are)"
-            )
-        number = isinstance(value, known[name]) and not isinstance(value, bool)
-        if not number or not value > 0:
-            raise ConfigError(f"store option {name!r}: {value!r} is not a number above 0")
-    return dict(extra)

@@ -256,4 +256,4 @@ def has_key_and_end(store: Store) -> None:
     store.close()
     store.close()
     expect(StoreUnavailable, lambda: write(store, "note", session="s"))
-    expect(StoreUnavailable, lambda: store.events())
+    expect(StoreUnavailable, store.events)

@@ -22,6 +22,7 @@ from checkrein.errors import (
 )
 from checkrein.store import (
     ERASED,
+    SAME,
     Batch,
     NewEvent,
     OwnerRow,
@@ -154,6 +155,26 @@ def trees_come_back(store: Store) -> None:
     same(store.payload(event.seq), tree)
     record = store.record("k", "i")
     same(record and record.body, tree)
+
+
+def one_event_is_appended(store: Store) -> None:
+    """`append` is `commit` of one event; `SAME` stands for a part of the view."""
+    opened(store, "s")
+    view = {"arguments": {"to": "x"}, "tool": "mail"}
+    done = store.append("s", NewEvent("intent", "c", 7, view, SAME), fence=0, admit=True)
+    ended = {"result": [1], "note": ""}
+    store.append("s", NewEvent("outcome", "c", 8, ended, SAME), durable=True)
+    events = store.events()
+    same([(event.seq, event.n, event.view) for event in events[:1]], [(done.seq, 1, view)])
+    wanted = [{"arguments": {"to": "x"}}, {"result": [1]}]
+    same([store.payload(event.seq) for event in events], wanted)
+    expect(DuplicateIntent, store.append, "s", NewEvent("intent", "c", 9, view))
+    expect(Conflict, store.append, "unknown", NewEvent("note", "", 9, view))
+    store.claim("s", "me", expect=0, at=9)
+    expect(FencedOut, store.append, "s", NewEvent("note", "", 9, view), fence=0)
+    store.commit(Batch("s", [], 10, session_put=SessionPut(state="FAILED")))
+    expect(SessionClosed, store.append, "s", NewEvent("intent", "d", 9, view), admit=True)
+    same((len(store.events()), store.verify("s")), (2, None))
 
 
 def payloads_are_erased(store: Store) -> None:
@@ -294,16 +315,16 @@ def records_are_paged(store: Store) -> None:
             "a", f"{9 - i}", "even" if i % 2 == 0 else "odd", {"i": i}, f"s{i % 3}", f"l{i % 5}"
         )
         store.commit(Batch("s", [], i, puts=[put, Put("b", str(i), "even", {})]))
-    same(_all(store, lambda after: store.records("a", after=after, limit=3)), list(range(10)))
+    same(_all(lambda after: store.records("a", after=after, limit=3)), list(range(10)))
     same(
-        _all(store, lambda after: store.records("a", state="odd", after=after, limit=2)),
+        _all(lambda after: store.records("a", state="odd", after=after, limit=2)),
         [1, 3, 5, 7, 9],
     )
     same(
-        _all(store, lambda after: store.records("a", session="s0", after=after, limit=4)),
+        _all(lambda after: store.records("a", session="s0", after=after, limit=4)),
         [0, 3, 6, 9],
     )
-    same(_all(store, lambda after: store.records("a", label="l1", after=after)), [1, 6])
+    same(_all(lambda after: store.records("a", label="l1", after=after)), [1, 6])
     page = store.records("a", state="even", session="s0", label="l1", limit=1)
     same(([row.body["i"] for row in page.rows], page.next), ([6], None))
     same(store.records("a", session="").rows, [])
@@ -319,22 +340,18 @@ def sessions_are_paged(store: Store) -> None:
         store.commit(Batch(f"s{i}", [], i, session_put=change))
     store.commit(Batch("s3", [], 20, session_put=SessionPut(state="FAILED", rollback="partial")))
     store.commit(Batch("s4", [], 20, session_put=SessionPut(state="FAILED")))
-    same(_all(store, lambda after: store.sessions(after=after, limit=4)), list(range(8, -1, -1)))
-    same(
-        _all(store, lambda after: store.sessions(after=after, agent="a0", limit=2)), [8, 6, 4, 2, 0]
-    )
-    same(_all(store, lambda after: store.sessions(after=after, parent="p", limit=3)), [6, 3, 0])
-    same(_all(store, lambda after: store.sessions(after=after, owner="me", limit=1)), [8, 4, 0])
-    same(_all(store, lambda after: store.sessions(after=after, state="FAILED")), [4, 3])
-    same(_all(store, lambda after: store.sessions(state="FAILED", rollback="none")), [4])
-    same(
-        _all(store, lambda after: store.sessions(state="ACTIVE", agent="a1", parent="")), [7, 5, 1]
-    )
-    same(_all(store, lambda after: store.sessions(rollback="partial", after=after)), [3])
+    same(_all(lambda after: store.sessions(after=after, limit=4)), list(range(8, -1, -1)))
+    same(_all(lambda after: store.sessions(after=after, agent="a0", limit=2)), [8, 6, 4, 2, 0])
+    same(_all(lambda after: store.sessions(after=after, parent="p", limit=3)), [6, 3, 0])
+    same(_all(lambda after: store.sessions(after=after, owner="me", limit=1)), [8, 4, 0])
+    same(_all(lambda after: store.sessions(after=after, state="FAILED")), [4, 3])
+    same(_all(lambda after: store.sessions(state="FAILED", rollback="none")), [4])
+    same(_all(lambda after: store.sessions(state="ACTIVE", agent="a1", parent="")), [7, 5, 1])
+    same(_all(lambda after: store.sessions(rollback="partial", after=after)), [3])
     expect(ConfigError, lambda: store.sessions(after="-1"))
 
 
-def _all(store: Store, page: Callable[[str | None], Any]) -> list[int]:
+def _all(page: Callable[[str | None], Any]) -> list[int]:
     found: list[int] = []
     after = None
     while True:
@@ -351,6 +368,7 @@ CHECKS: tuple[Check, ...] = (
     events_are_chained,
     events_are_selected,
     trees_come_back,
+    one_event_is_appended,
     payloads_are_erased,
     intents_are_single,
     closed_sessions_admit_nothing,

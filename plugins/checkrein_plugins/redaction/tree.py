@@ -19,6 +19,8 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
+from checkrein.errors import ConfigError
+
 from checkrein_plugins.redaction.engine import Engine
 from checkrein_plugins.redaction.faults import Unredactable
 from checkrein_plugins.redaction.findings import Finding
@@ -33,6 +35,8 @@ _TRACKED = 8
 """Depth from which on the ancestors are remembered, to find a cycle."""
 _LEAST_INT = 100_000_000
 
+BINARY = ("refuse", "keep")
+"""What to do with bytes that are not UTF-8."""
 _END, _KEY = "\0", "\1"
 
 
@@ -199,7 +203,7 @@ class Rebuild:
             new_key = self._next() if type(key) is str else self.of(key, path)
             new = self.of(item, f"{path}.{key}" if new_key is key else f"{path}.{new_key}")
             changed = changed or new is not item or new_key is not key
-            made[_unused(new_key, made) if new_key is not key else new_key] = new
+            made[key if new_key is key else _unused(new_key, made, value)] = new
         return build(made) if changed else value
 
     def _items(self, value: Iterable[Any], path: str) -> list[Any] | None:
@@ -243,14 +247,13 @@ class Rebuild:
         return made if isinstance(value, bytes) else bytearray(made)
 
 
-def _unused(key: Any, taken: Mapping[Any, Any]) -> Any:
+def _unused(key: Any, made: Mapping[Any, Any], old: Mapping[Any, Any]) -> Any:
     """Number a replaced key, so that two keys do not become one."""
-    if key not in taken:
-        return key
-    number = 2
-    while f"{key}#{number}" in taken:
+    chosen, number = key, 1
+    while chosen in made or chosen in old:
         number += 1
-    return f"{key}#{number}"
+        chosen = f"{key}#{number}"
+    return chosen
 
 
 def _like(value: Mapping[Any, Any], made: dict[Any, Any], path: str) -> Any:
@@ -392,5 +395,7 @@ def redact_tree(
         DetectorFailed: a detector failed.
         Unredactable: cyclic, too deep, not UTF-8, or a class that cannot be rebuilt; `.path`.
     """
+    if binary not in BINARY:
+        raise ConfigError(f"binary: {binary!r} is none of {', '.join(BINARY)}")
     engine = engine_for(known(categories) if categories is not None else _DEFAULT)
     return redacted(value, engine, binary=binary)[0]

@@ -24,7 +24,6 @@ from checkrein.errors import ConfigError
 from checkrein_plugins.redaction.engine import Engine
 from checkrein_plugins.redaction.faults import Unredactable
 from checkrein_plugins.redaction.findings import Finding
-from checkrein_plugins.redaction.shadow import shadow
 from checkrein_plugins.redaction.text import _DEFAULT, engine_for, known, located, replaced
 
 DEEPEST = 200
@@ -302,22 +301,21 @@ def _instance_like(value: Any, old: dict[str, Any], made: dict[str, Any], path: 
     return new
 
 
-def leaf_findings(joined: str, parts: list[str], engine: Engine, kept: Collection[str]) -> dict[int, list[Finding]]:
-    """Findings by number of the leaf, in the offsets of the leaf."""
-    found = located(joined, engine, kept)
+def _by_leaf(found: list[Finding], parts: list[str]) -> dict[int, list[Finding]]:
+    """Findings in the joined text by number of the leaf, in the offsets of the leaf."""
     by_leaf: dict[int, list[Finding]] = {}
-    if not found:
-        return by_leaf
     index, start = 0, 0
     end = len(parts[0])
-    for finding in found:
-        while finding.start >= end + 1:
+    for first, last, category, subtype in found:
+        while first > end:
             start = end + 1
             index += 2
             end = start + len(parts[index])
-        by_leaf.setdefault(index // 2, []).append(
-            Finding(finding.start - start, min(finding.end, end) - start, *finding[2:])
-        )
+        here = Finding(first - start, (last if last < end else end) - start, category, subtype)
+        if index in by_leaf:
+            by_leaf[index].append(here)
+        else:
+            by_leaf[index] = [here]
     return by_leaf
 
 
@@ -335,16 +333,14 @@ def redacted(
     leaves = Leaves(binary, skipped)
     leaves.add(value)
     parts = leaves.parts
-    joined = "".join(parts)
-    if joined.isascii() and "\\" not in joined and engine.clean(joined.encode("ascii")):
+    found = located("".join(parts), engine, kept)
+    if not found:
         return value, {}
-    by_leaf = leaf_findings(joined, parts, engine, kept)
-    if not by_leaf:
-        return value, by_leaf
-    texts = parts[::2]
-    for index, found in by_leaf.items():
-        texts[index] = replaced(texts[index], found)
-    return Rebuild(iter(texts), binary, skipped).of(value, ""), by_leaf
+    by_leaf = _by_leaf(found, parts)
+    for index, here in by_leaf.items():
+        parts[index] = replaced(parts[index], here)
+    new = Rebuild(iter(parts[::2]), binary, skipped).of(value, "")
+    return new, {index // 2: here for index, here in by_leaf.items()}
 
 
 def leaf_paths(value: Any, skipped: frozenset[str] = frozenset()) -> list[str]:

@@ -58,7 +58,9 @@ def dotted(key: Sequence[str | int]) -> str:
 def read(path: Path) -> Document:
     """Read a file by its ending. Raises `ConfigError` with file and line."""
     if path.suffix.lower() not in SUFFIXES:
-        raise ConfigError(f"{path}: name it *.toml, *.yaml or *.yml: the ending says how to read it")
+        raise ConfigError(
+            f"{path}: name it *.toml, *.yaml or *.yml: the ending says how to read it"
+        )
     try:
         if path.stat().st_size > MOST:
             raise ConfigError(f"{path}: larger than {MOST:_} bytes: not a configuration")
@@ -115,7 +117,11 @@ def _toml_key(text: str) -> tuple[list[str], str]:
 
 
 _SKIP = re.compile(
-    r'"""(?:[^\\]|\\.)*?"""' r"|'''.*?'''" r'|"(?:[^"\\\n]|\\.)*"' r"|'[^'\n]*'" r"|\#[^\n]*"
+    r'"""(?:[^\\]|\\.)*?"""'
+    r"|'''.*?'''"
+    r'|"(?:[^"\\\n]|\\.)*"'
+    r"|'[^'\n]*'"
+    r"|\#[^\n]*"
     r"|[\[\]{}\n]",
     re.DOTALL,
 )

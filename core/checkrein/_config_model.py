@@ -91,12 +91,12 @@ def _known(document: Document, loc: Key) -> Key:
     value: Any = document.data
     key: Key = ()
     for part in loc:
-        if isinstance(value, dict) and part in value:
-            value = value[part]
-        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
-            value = value[part]
-        else:
+        inside = (isinstance(value, dict) and part in value) or (
+            isinstance(value, list) and isinstance(part, int) and part < len(value)
+        )
+        if not inside:
             break
+        value = value[part]
         key = (*key, part)
     return key
 

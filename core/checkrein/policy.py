@@ -44,9 +44,7 @@ def rein_from_file(cls: type[Rein], path: Path, overrides: dict[str, Any]) -> Re
     return _rein(cls, _config_file.read(path), overrides)
 
 
-def rein_from_config(
-    cls: type[Rein], config: Mapping[str, Any], overrides: dict[str, Any]
-) -> Rein:
+def rein_from_config(cls: type[Rein], config: Mapping[str, Any], overrides: dict[str, Any]) -> Rein:
     """A Rein from a mapping of a file's shape. Relative paths are the process's own."""
     if not isinstance(config, Mapping):
         raise ConfigError("configuration: must be a mapping of a file's shape")
@@ -147,8 +145,7 @@ def _placed(document: Document, error: ConfigError) -> ConfigError:
 def build_plugins(document: Document, settings: Settings) -> list[tuple[str, object]]:
     """(name, plugin) in the order of the file."""
     return [
-        (name, _build(document, name, dict(options)))
-        for name, options in settings.plugins.items()
+        (name, _build(document, name, dict(options))) for name, options in settings.plugins.items()
     ]
 
 
@@ -213,9 +210,7 @@ def declare_tools(rein: Rein, document: Document, settings: Settings) -> None:
     """Declare `[tools.NAME]`, tools that others name as their undo first."""
     waiting = dict(settings.tools)
     while waiting:
-        ready = [n for n, tool in waiting.items() if _undo_name(tool) not in waiting] or [
-            *waiting
-        ]
+        ready = [n for n, tool in waiting.items() if _undo_name(tool) not in waiting] or [*waiting]
         for name in ready:
             _declare(rein, document, name, waiting.pop(name))
 
@@ -246,9 +241,7 @@ def _is_exception(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, Exception)
 
 
-def named(
-    document: Document, key: Key, text: str, what: str, fits: Callable[[Any], bool]
-) -> Any:
+def named(document: Document, key: Key, text: str, what: str, fits: Callable[[Any], bool]) -> Any:
     """The object that `module:name` names. Raises `ConfigError`."""
     module, _, path = text.partition(":")
     if not module or not path:

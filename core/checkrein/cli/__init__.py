@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+from checkrein.cli._output import fail, say
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -53,8 +55,7 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        print("checkrein: interrupted", file=sys.stderr)
-        return 130
+        return fail("interrupted", 130)
     return code
 
 
@@ -63,12 +64,12 @@ def _run(arguments: list[str]) -> int:
     while arguments and arguments[0].startswith("-"):
         option = arguments.pop(0)
         if option in ("-h", "--help"):
-            print(_help())
+            say(_help())
             return 0
         if option == "--version":
             from checkrein import __version__
 
-            print(f"checkrein {__version__}")
+            say(f"checkrein {__version__}")
             return 0
         leading.append(option)
         if option in _SHARED and arguments:
@@ -78,7 +79,7 @@ def _run(arguments: list[str]) -> int:
     if not arguments:
         if leading:
             return _wrong("name a command")
-        print(_help())
+        say(_help())
         return 0
     name = arguments.pop(0)
     known = COMMANDS.get(name)
@@ -102,14 +103,12 @@ def _other(name: str, arguments: list[str]) -> int:
         return _wrong(f"no such command: {name}{hint}")
     try:
         loaded = entry.load()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - see below
         # Importing runs other people's code: whatever it raises, this command is not usable.
-        from checkrein.cli._output import fail
-
-        extra = getattr(error, "name", None)
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
         return fail(
             f"command {name} from {origin(entry)} does not load: {type(error).__name__}: {error}"
-            + (f" (is the extra that brings {extra} installed?)" if extra else ""),
+            + (f"; install what brings {missing}" if missing else ""),
             1,
         )
     return _invoke(name, loaded, arguments)
@@ -118,10 +117,10 @@ def _other(name: str, arguments: list[str]) -> int:
 def _invoke(name: str, command: Any, arguments: list[str]) -> int:
     import typer
 
-    from checkrein.cli._output import fail
     from checkrein.errors import CheckreinError, ConfigError
 
-    usage_error = typer.BadParameter.__bases__[0]
+    # Typer brings its own copy of Click, or uses Click, by version: its base class is in both.
+    usage_error = cast("type[Exception]", typer.BadParameter.__base__)
     if not isinstance(command, typer.Typer):
         alone = typer.Typer(
             rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False
@@ -132,7 +131,7 @@ def _invoke(name: str, command: Any, arguments: list[str]) -> int:
     try:
         code = typer.main.get_command(command).main(arguments, title, standalone_mode=False)
     except usage_error as error:
-        told = error.format_message()  # type: ignore[attr-defined]  # of every usage error
+        told = str(cast("Any", error).format_message())
         return fail(f"{told.rstrip('.')} (see {title} --help)", 2)
     except typer.Abort:
         return fail("nothing was done", 1)
@@ -157,8 +156,7 @@ def origin(entry: EntryPoint) -> str:
 
 
 def _wrong(text: str) -> int:
-    print(f"checkrein: {text} (see checkrein --help)", file=sys.stderr)
-    return 2
+    return fail(f"{text} (see checkrein --help)", 2)
 
 
 def _help() -> str:
@@ -186,7 +184,7 @@ def _help() -> str:
         "  --store URL        a store to look at, in place of the configured one",
         "  --json             one JSON document on standard output",
         "",
-        "checkrein COMMAND --help says more. Exit codes: 0 done, 1 refused or found faults, "
-        "2 wrong usage.",
+        "checkrein COMMAND --help says more.",
+        "Exit codes: 0 done, 1 refused or found faults, 2 wrong usage.",
     ]
     return "\n".join(lines)

@@ -11,9 +11,14 @@ from datetime import UTC, datetime
 from typing import Any, TextIO
 
 
+def say(text: str, stream: TextIO | None = None) -> None:
+    """One line on standard output, or on `stream`."""
+    (stream or sys.stdout).write(text + "\n")
+
+
 def fail(text: str, code: int) -> int:
     """One clear line on standard error; returns `code`."""
-    print(f"checkrein: {clean(text)}", file=sys.stderr)
+    say(f"checkrein: {clean(text)}", sys.stderr)
     return code
 
 
@@ -26,9 +31,7 @@ def clean(text: object) -> str:
 
 def is_rich(stream: TextIO) -> bool:
     """Whether colours and boxes may be used."""
-    return (
-        stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    )
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def when(micros: int) -> str:
@@ -69,17 +72,17 @@ class Out:
     def document(self, value: Any) -> None:
         """The one JSON document, if asked for."""
         if self.as_json:
-            print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+            say(json.dumps(value, indent=2, ensure_ascii=False, default=str))
 
     def line(self, text: str = "") -> None:
         """A line for people."""
         if not self.as_json:
-            print(clean(text))
+            say(clean(text))
 
     def note(self, text: str) -> None:
         """A hint beside the result, on standard error."""
         if not self.as_json:
-            print(clean(text), file=sys.stderr)
+            say(clean(text), sys.stderr)
 
     def fields(self, pairs: Mapping[str, object]) -> None:
         """Names and values, one a line; empty ones left out."""
@@ -103,7 +106,7 @@ class Out:
             return
         widths = [max(len(row[i]) for row in [list(head), *texts]) for i in range(len(head))]
         for row in [[h.upper() for h in head], *texts]:
-            print("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip())
+            say("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip())
 
     def _rich(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         from rich import box
@@ -135,7 +138,15 @@ _BAD = {
     "FAILED", "PARTIALLY_REVERTED", "ORPHANED", "fault", "failed", "needs_human", "not_undoable",
     "denied", "unknown", "rejected", "expired", "in_doubt",
 }  # fmt: skip
-_WAITING = {"AWAITING_APPROVAL", "ROLLING_BACK", "STOPPED", "pending", "warning", "running", "asked"}
+_WAITING = {
+    "AWAITING_APPROVAL",
+    "ROLLING_BACK",
+    "STOPPED",
+    "pending",
+    "warning",
+    "running",
+    "asked",
+}
 
 
 def _style(cell: str) -> str:

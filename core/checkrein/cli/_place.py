@@ -100,9 +100,7 @@ class Place:
         rein = load_app(name)
         if self.store is not None and _differs(rein.store.url, self.store):
             rein.close()
-            raise ConfigError(
-                f"--store {self.store} is not the store of {name}; leave --store out"
-            )
+            raise ConfigError(f"--store {self.store} is not the store of {name}; leave --store out")
         return rein
 
 

@@ -15,9 +15,12 @@ from checkrein.rein import Rein
 
 @command
 def resume(
+    *,
     place: Place,
     out: Out,
-    token: Annotated[str, typer.Argument(help="The approval, or how its id begins.")],
+    token: Annotated[
+        str, typer.Argument(metavar="TOKEN", help="The approval, or how its id begins.")
+    ],
 ) -> int:
     """Run the call that waited for an approval, once. Needs the application (--app)."""
     with place.acting() as rein:
@@ -46,11 +49,10 @@ def _result(rein: Rein, call: str) -> Any:
 
 @command
 def stop(
+    *,
     place: Place,
     out: Out,
-    session: Annotated[
-        str | None, typer.Argument(help="Its id, or how the id begins.")
-    ] = None,
+    session: Annotated[str | None, typer.Argument(help="Its id, or how the id begins.")] = None,
     agent: Annotated[str | None, typer.Option(help="All open sessions of this agent.")] = None,
     all: Annotated[bool, typer.Option("--all", help="All open sessions.")] = False,
 ) -> int:

@@ -10,7 +10,7 @@ import typer
 
 from checkrein.approval import ApprovalRequest, request_of
 from checkrein.cli._ids import approval_of
-from checkrein.cli._output import Out, clean, compact, since, when
+from checkrein.cli._output import Out, clean, compact, say, since, when
 from checkrein.cli._person import user
 from checkrein.cli._place import Place, command
 from checkrein.cli.show import record_reveal
@@ -26,6 +26,7 @@ By = Annotated[str | None, typer.Option(help="Who decides. [you]")]
 
 @command
 def approvals(
+    *,
     place: Place,
     out: Out,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 100,
@@ -88,6 +89,7 @@ def _tree(request: ApprovalRequest) -> dict[str, Any]:
 
 @command
 def approve(
+    *,
     place: Place,
     out: Out,
     id: Id,
@@ -116,9 +118,7 @@ def approve(
         )
         _decided(rein, out, record, state, who)
         if state == "approved":
-            out.note(
-                f"a process that waits goes on by itself; else: checkrein resume {record.id}"
-            )
+            out.note(f"a process that waits goes on by itself; else: checkrein resume {record.id}")
         elif state == "pending":
             out.note(f"{record.body['quorum']} people must approve; it still waits")
     return 0
@@ -155,7 +155,7 @@ def _reveal(rein: Rein, record: Record, who: str, *, yes: bool, as_json: bool) -
         if event.view.get("id") == record.id and isinstance(payload, dict):
             # On standard error under --json: standard output is one document.
             stream = sys.stderr if as_json else sys.stdout
-            print(f"{clean(payload['name'])} {compact(payload['arguments'])}", file=stream)
+            say(f"{clean(payload['name'])} {compact(payload['arguments'])}", stream)
             break
     else:
         raise Conflict(f"approval {record.id}: its exact arguments were erased")
@@ -165,6 +165,7 @@ def _reveal(rein: Rein, record: Record, who: str, *, yes: bool, as_json: bool) -
 
 @command
 def reject(
+    *,
     place: Place,
     out: Out,
     id: Id,

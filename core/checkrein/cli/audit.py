@@ -23,6 +23,7 @@ def _group() -> None:
 
 @command
 def verify(
+    *,
     place: Place,
     out: Out,
     session: Annotated[

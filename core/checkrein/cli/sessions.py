@@ -15,6 +15,7 @@ from checkrein.store import Page, SessionRow
 
 @command
 def sessions(
+    *,
     place: Place,
     out: Out,
     agent: Annotated[str | None, typer.Option(help="Of this agent only.")] = None,

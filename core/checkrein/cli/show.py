@@ -23,9 +23,12 @@ WIDTH = 80
 
 @command
 def show(
+    *,
     place: Place,
     out: Out,
-    session: Annotated[str, typer.Argument(help="Its id, or how the id begins.")],
+    session: Annotated[
+        str, typer.Argument(metavar="SESSION", help="Its id, or how the id begins.")
+    ],
     reveal: Annotated[
         bool, typer.Option(help="Print exact arguments and results. This is recorded.")
     ] = False,
@@ -43,9 +46,7 @@ def show(
         payloads = _payloads(rein, entries) if reveal else {}
         spend = reading.spend()
         if out.as_json:
-            trees = [
-                {"at": when(e.at), **e.tree(), **_revealed(e, payloads)} for e in entries
-            ]
+            trees = [{"at": when(e.at), **e.tree(), **_revealed(e, payloads)} for e in entries]
             out.document(
                 {
                     "id": row.id, "display_state": state, "state": row.state,

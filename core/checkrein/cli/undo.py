@@ -21,9 +21,12 @@ from checkrein.undoing import LEFT, Action
 
 @command
 def rollback(
+    *,
     place: Place,
     out: Out,
-    session: Annotated[str, typer.Argument(help="Its id, or how the id begins.")],
+    session: Annotated[
+        str, typer.Argument(metavar="SESSION", help="Its id, or how the id begins.")
+    ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the plan.")] = False,
 ) -> int:
     """Undo what a session did, newest effect first. Needs the application (--app)."""
@@ -40,6 +43,7 @@ def rollback(
 
 @command
 def recover(
+    *,
     place: Place,
     out: Out,
     settle: Annotated[
@@ -81,12 +85,10 @@ def _recover(rein: Rein, out: Out, *, settle: bool) -> int:
     for one in report.sessions:
         out.line(f"session {one.session}")
         _print(out, one)
-    for id in report.waiting:
-        out.line(f"session {id} waits for a person: left alone (checkrein approvals)")
+    for waiting in report.waiting:
+        out.line(f"session {waiting} waits for a person: left alone (checkrein approvals)")
     if report.wait > 0:
-        out.note(
-            f"in doubt: run again in {report.wait:.0f} s, or now with --settle, which waits"
-        )
+        out.note(f"in doubt: run again in {report.wait:.0f} s, or now with --settle, which waits")
     return 1 if report.left else 0
 
 
@@ -99,7 +101,7 @@ def _with_effects(store: Store, now: int) -> list[str]:
             ids.update(dict.fromkeys(row.id for row in rows))
     doubts = rows_of(lambda after: store.records("doubt", state="open", after=after))
     ids.update(dict.fromkeys(record.id for record in doubts))
-    return [id for id in ids if _undoable(store, id)]
+    return [session for session in ids if _undoable(store, session)]
 
 
 def _undoable(store: Store, id: str) -> bool:

@@ -419,12 +419,18 @@ class Approvals:
         ids = (*entry.approved, record.id)
         if not body.get("edited") or record.state != "approved":
             return Granted(ids)
+        return Granted(ids, await self._edited(io, call, tree, record))
+
+    async def _edited(
+        self, io: IO, call: Call, tree: dict[str, Any], record: Record
+    ) -> dict[str, Any]:
+        """The arguments as the approver wrote them; the record then covers that call."""
         edited = {**tree, **self._edits(record)}
-        marked = {**body, "edited_digest": self.digest(call, edited)}
+        marked = {**record.body, "edited_digest": self.digest(call, edited)}
         put = Put("approval", record.id, "approved", marked, record.session, record.label, ("approved",))
         event = self.rein.journal.event("approval_edited", call.id, id=record.id)
         await io.commit(Batch(call.session, (event,), event.at, puts=(put,)))
-        return Granted(ids, edited)
+        return edited
 
     async def _refused(
         self, io: IO, entry: Entry, call: Call, tree: dict[str, Any], refusal: Denied
@@ -515,6 +521,10 @@ class Approvals:
             found = await self.rein.recorded.other(io, entry, self._call_of(entry, record))
             return found.value
         try:
+            if record.body.get("edited"):
+                call = self._call_of(entry, record)
+                tree = await self._edited(io, call, kept["arguments"], record)
+                entry.arguments = codec.decode_arguments(tree, tool.classes, {})
             outcome = await self.rein.engine.run(io, entry)
         finally:
             if opened:

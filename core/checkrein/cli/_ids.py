@@ -1,0 +1,53 @@
+"""Ids as people type them: whole, or the beginning of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from checkrein.errors import Conflict
+from checkrein.store import Page, Record, SessionRow, Store
+
+_SHOWN = 5
+
+
+def rows_of(page: Callable[[str | None], Page]) -> Iterator[Any]:
+    """All rows of a listing, page by page."""
+    after: str | None = None
+    while True:
+        found = page(after)
+        yield from found.rows
+        after = found.next
+        if after is None:
+            return
+
+
+def session_of(store: Store, typed: str) -> SessionRow:
+    """The session that `typed` names. Raises `Conflict`: none, or several."""
+    row = store.session(typed)
+    if row is not None:
+        return row
+    every = rows_of(lambda after: store.sessions(after=after, limit=1000))
+    found: SessionRow = _only(typed, "session", "checkrein sessions", every)
+    return found
+
+
+def approval_of(store: Store, typed: str) -> Record:
+    """The approval that `typed` names. Raises `Conflict`: none, or several."""
+    record = store.record("approval", typed)
+    if record is not None:
+        return record
+    whole = typed if typed.startswith("ap-") else f"ap-{typed}"
+    every = rows_of(lambda after: store.records("approval", after=after, limit=1000))
+    found: Record = _only(whole, "approval", "checkrein approvals", every)
+    return found
+
+
+def _only(typed: str, what: str, listing: str, rows: Iterator[Any]) -> Any:
+    found = [row for row in rows if typed and row.id.startswith(typed)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise Conflict(f"no {what} begins with {typed!r}: `{listing}` lists them")
+    some = ", ".join(row.id for row in found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
+    raise Conflict(f"{len(found)} {what}s begin with {typed!r}: {some}")

@@ -1,0 +1,158 @@
+"""What a command prints: tables on a terminal, plain text on a pipe, or one JSON document."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+
+def say(text: str, stream: TextIO | None = None) -> None:
+    """One line on standard output, or on `stream`."""
+    (stream or sys.stdout).write(text + "\n")
+
+
+def fail(text: str, code: int) -> int:
+    """One clear line on standard error; returns `code`."""
+    say(f"checkrein: {clean(text)}", sys.stderr)
+    return code
+
+
+def clean(text: object) -> str:
+    """Text without control characters: what an agent wrote must not steer a terminal."""
+    return "".join(
+        c if c.isprintable() else " " if c in "\n\r\t" else f"\\x{ord(c):02x}" for c in str(text)
+    )
+
+
+def is_rich(stream: TextIO) -> bool:
+    """Whether colours and boxes may be used."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def when(micros: int) -> str:
+    """Local date and time to the second, with offset."""
+    return datetime.fromtimestamp(micros / 1e6, UTC).astimezone().isoformat(" ", "seconds")
+
+
+def since(micros: int, now: int) -> str:
+    """How long ago, in words: `3m`, `2h`, `5d`."""
+    seconds = max(0, (now - micros) // 1_000_000)
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def usd(nano: int | None) -> str:
+    """Dollars for people."""
+    if nano is None:
+        return ""
+    return f"${nano / 1e9:.6f}".rstrip("0").rstrip(".") if nano else "$0"
+
+
+def compact(value: Any, limit: int = 0) -> str:
+    """A view as one line of JSON, cut at `limit` characters."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    text = clean(text)
+    return text if not limit or len(text) <= limit else text[: limit - 1] + "…"
+
+
+class Out:
+    """Where a command's result goes."""
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        self.as_json = as_json
+        self.rich = not as_json and is_rich(sys.stdout)
+
+    def document(self, value: Any) -> None:
+        """The one JSON document, if asked for."""
+        if self.as_json:
+            say(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+    def line(self, text: str = "") -> None:
+        """A line for people."""
+        if not self.as_json:
+            say(clean(text))
+
+    def note(self, text: str) -> None:
+        """A hint beside the result, on standard error."""
+        if not self.as_json:
+            say(clean(text), sys.stderr)
+
+    def fields(self, pairs: Mapping[str, object]) -> None:
+        """Names and values, one a line; empty ones left out."""
+        shown = {k: v for k, v in pairs.items() if v not in ("", None)}
+        width = max(map(len, shown), default=0)
+        for key, value in shown.items():
+            self.line(f"{key:<{width}}  {clean(value)}")
+
+    def table(
+        self, head: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str = ""
+    ) -> None:
+        """Rows under headings: whole values on a pipe, wrapped ones on a terminal."""
+        if self.as_json:
+            return
+        if not rows:
+            self.line(empty)
+            return
+        texts = [[clean(cell) for cell in row] for row in rows]
+        if self.rich:
+            self._rich(head, texts)
+            return
+        widths = [max(len(row[i]) for row in [list(head), *texts]) for i in range(len(head))]
+        for row in [[h.upper() for h in head], *texts]:
+            say("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip())
+
+    def _rich(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+        for name in head:
+            table.add_column(name, overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(cell, style=_style(cell)) for cell in row))
+        Console().print(table)
+
+    @contextmanager
+    def working(self, text: str) -> Iterator[None]:
+        """A sign of life on a terminal while something runs."""
+        if self.as_json or not is_rich(sys.stderr):
+            yield
+            return
+        from rich.console import Console
+
+        with Console(stderr=True).status(clean(text)):
+            yield
+
+
+_GOOD = {"COMPLETED", "REVERTED", "ok", "undone", "done", "absent", "approved"}
+_BAD = {
+    "FAILED", "PARTIALLY_REVERTED", "ORPHANED", "fault", "failed", "needs_human", "not_undoable",
+    "denied", "unknown", "rejected", "expired", "in_doubt",
+}  # fmt: skip
+_WAITING = {
+    "AWAITING_APPROVAL",
+    "ROLLING_BACK",
+    "STOPPED",
+    "pending",
+    "warning",
+    "running",
+    "asked",
+}
+
+
+def _style(cell: str) -> str:
+    word = cell.partition(" ")[0]
+    if word in _GOOD:
+        return "green"
+    if word in _BAD:
+        return "red"
+    return "yellow" if word in _WAITING else ""

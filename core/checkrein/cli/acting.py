@@ -1,0 +1,75 @@
+"""`checkrein resume` and `stop`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from checkrein.cli._ids import approval_of, session_of
+from checkrein.cli._output import Out, compact
+from checkrein.cli._place import Place, command
+from checkrein.errors import ConfigError
+from checkrein.rein import Rein
+
+
+@command
+def resume(
+    *,
+    place: Place,
+    out: Out,
+    token: Annotated[
+        str, typer.Argument(metavar="TOKEN", help="The approval, or how its id begins.")
+    ],
+) -> int:
+    """Run the call that waited for an approval, once. Needs the application (--app)."""
+    with place.acting() as rein:
+        record = approval_of(rein.store, token)
+        with out.working(f"running {record.body['tool']}"):
+            rein.resume(record.id)
+        shown = _result(rein, record.body["call"])
+        out.document(
+            {
+                "id": record.id, "session": record.session, "call": record.body["call"],
+                "tool": record.body["tool"], "result": shown,
+            }
+        )  # fmt: skip
+        out.line(f"{record.body['tool']} ran: {compact(shown)}")
+    return 0
+
+
+def _result(rein: Rein, call: str) -> Any:
+    """The result as it may be seen: the exact one takes `show --reveal`."""
+    kinds = ("outcome", "late", "answered", "amended", "resolved")
+    for event in rein.store.events(call=call, kinds=kinds, reverse=True, limit=10):
+        if "result" in event.view:
+            return event.view["result"]
+    return None
+
+
+@command
+def stop(
+    *,
+    place: Place,
+    out: Out,
+    session: Annotated[str | None, typer.Argument(help="Its id, or how the id begins.")] = None,
+    agent: Annotated[str | None, typer.Option(help="All open sessions of this agent.")] = None,
+    all: Annotated[bool, typer.Option("--all", help="All open sessions.")] = False,
+) -> int:
+    """Stop sessions before their next call, whatever process runs them."""
+    if sum((session is not None, agent is not None, all)) != 1:
+        raise ConfigError("stop: name one of SESSION, --agent NAME and --all")
+    with place.looking() as rein:
+        if session is not None:
+            row = session_of(rein.store, session)
+            if row.state != "ACTIVE":
+                out.document({"stopped": 0})
+                out.note(f"session {row.id} is {row.state} already")
+                return 1
+            count = rein.stop(row.id)
+        else:
+            count = rein.stop(agent=agent, all=all)
+        out.document({"stopped": count})
+        out.line(f"{count} session{'' if count == 1 else 's'} stopped: no further call will run")
+        out.note("what ran stays done; checkrein rollback SESSION takes it back")
+    return 0

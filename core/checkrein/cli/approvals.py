@@ -1,0 +1,187 @@
+"""`checkrein approvals`, `approve`, `reject`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from checkrein.approval import ApprovalRequest, request_of
+from checkrein.cli._ids import approval_of
+from checkrein.cli._output import Out, clean, compact, say, since, when
+from checkrein.cli._person import user
+from checkrein.cli._place import Place, command
+from checkrein.cli.show import record_reveal
+from checkrein.errors import ConfigError, Conflict
+from checkrein.rein import Rein
+from checkrein.store import Record
+
+MASK = "(masked)"
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="The approval, or how its id begins.")]
+By = Annotated[str | None, typer.Option(help="Who decides. [you]")]
+
+
+@command
+def approvals(
+    *,
+    place: Place,
+    out: Out,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 100,
+) -> int:
+    """List the calls that wait for a person, oldest first."""
+    with place.looking() as rein:
+        now = rein.clock()
+        waiting = rein.approvals.pending(limit)
+        out.document({"approvals": [_tree(request) for request in waiting]})
+        rows = [
+            (r.id, r.agent, r.tool, _arguments(r), r.reason, r.rule, r.risk,
+             since(r.created, now), since(now, r.expires), _who(r))
+            for r in waiting
+        ]  # fmt: skip
+        head = ("id", "agent", "tool", "arguments", "reason", "rule", "risk", "waits", "lapses in",
+                "who may decide")  # fmt: skip
+        out.table(head, rows, empty="nothing waits for approval")
+        if waiting:
+            out.note("decide: checkrein approve ID, or checkrein reject ID --reason WHY")
+    return 0
+
+
+def _who(request: ApprovalRequest) -> str:
+    who = ", ".join(request.who) or "anybody"
+    return f"{who} ({request.quorum} of them)" if request.quorum > 1 else who
+
+
+def _arguments(request: ApprovalRequest) -> str:
+    """Arguments as they may be seen, with what is masked marked."""
+    if "(all)" in request.masked or not isinstance(request.arguments, dict):
+        return f"{compact(request.arguments, 120)} {MASK}"
+    told = []
+    for name, value in request.arguments.items():
+        hidden = any(
+            path == name or path.startswith((f"{name}.", f"{name}[")) for path in request.masked
+        )
+        told.append(f"{name}={compact(value, 60)}" + (f" {MASK}" if hidden else ""))
+    return ", ".join(told)
+
+
+def _tree(request: ApprovalRequest) -> dict[str, Any]:
+    return {
+        "id": request.id,
+        "state": request.state,
+        "session": request.session,
+        "call": request.call,
+        "agent": request.agent,
+        "tool": request.tool,
+        "arguments": request.arguments,
+        "masked": list(request.masked),
+        "reason": request.reason,
+        "rule": request.rule,
+        "risk": request.risk,
+        "who": list(request.who),
+        "quorum": request.quorum,
+        "created": when(request.created),
+        "expires": when(request.expires),
+    }
+
+
+@command
+def approve(
+    *,
+    place: Place,
+    out: Out,
+    id: Id,
+    by: By = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=JSON", help="Let it run with another argument."),
+    ] = None,
+    masked_ok: Annotated[
+        bool, typer.Option("--masked-ok", help="Approve without seeing the masked fields.")
+    ] = False,
+    reveal: Annotated[
+        bool, typer.Option("--reveal", help="See the exact arguments first. This is recorded.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask after --reveal.")] = False,
+) -> int:
+    """Let a waiting call run. `checkrein resume ID` then runs it."""
+    with place.looking() as rein:
+        record = approval_of(rein.store, id)
+        who = by or user()
+        edited = _edits(record, set or [])
+        if reveal:
+            _reveal(rein, record, who, yes=yes, as_json=out.as_json)
+        state = rein.approvals.approve(
+            record.id, by=who, arguments=edited, masked_ok=masked_ok or reveal
+        )
+        _decided(rein, out, record, state, who)
+        if state == "approved":
+            out.note(f"a process that waits goes on by itself; else: checkrein resume {record.id}")
+        elif state == "pending":
+            out.note(f"{record.body['quorum']} people must approve; it still waits")
+    return 0
+
+
+def _edits(record: Record, given: list[str]) -> dict[str, Any] | None:
+    if not given:
+        return None
+    shown = record.body["arguments"]
+    known = sorted(shown) if isinstance(shown, dict) else []
+    edits: dict[str, Any] = {}
+    for item in given:
+        name, sign, text = item.partition("=")
+        if not sign or not name:
+            raise ConfigError(f"--set {name}: write NAME=JSON, for example --set amount=20")
+        if known and name not in known:
+            raise ConfigError(f"--set {name}: {record.body['tool']} takes {', '.join(known)}")
+        if name in edits:
+            raise ConfigError(f"--set {name}: given twice")
+        try:
+            edits[name] = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ConfigError(
+                f"--set {name}: not JSON ({error.msg}); text needs quotes: --set '{name}=\"...\"'"
+            ) from None
+    return edits
+
+
+def _reveal(rein: Rein, record: Record, who: str, *, yes: bool, as_json: bool) -> None:
+    """Print the exact arguments, and on a terminal ask whether to go on."""
+    record_reveal(rein, record.session, who, f"approval {record.id}")
+    for event in rein.store.events(call=record.body["call"], kinds=("approval_requested",)):
+        payload = rein.store.payload(event.seq)
+        if event.view.get("id") == record.id and isinstance(payload, dict):
+            # On standard error under --json: standard output is one document.
+            stream = sys.stderr if as_json else sys.stdout
+            say(f"{clean(payload['name'])} {compact(payload['arguments'])}", stream)
+            break
+    else:
+        raise Conflict(f"approval {record.id}: its exact arguments were erased")
+    if not yes and sys.stdin.isatty() and not typer.confirm("Approve?", err=True):
+        raise Conflict(f"approval {record.id} was not decided")
+
+
+@command
+def reject(
+    *,
+    place: Place,
+    out: Out,
+    id: Id,
+    by: By = None,
+    reason: Annotated[str, typer.Option(help="What the agent is told.")] = "",
+) -> int:
+    """Refuse a waiting call."""
+    with place.looking() as rein:
+        record = approval_of(rein.store, id)
+        who = by or user()
+        state = rein.approvals.reject(record.id, by=who, reason=reason)
+        _decided(rein, out, record, state, who)
+    return 0
+
+
+def _decided(rein: Rein, out: Out, record: Record, state: str, who: str) -> None:
+    fresh = rein.store.record("approval", record.id) or record
+    out.document({**_tree(request_of(fresh)), "by": who})
+    out.line(f"{record.id} {state} by {who}: {record.body['tool']}")

@@ -1,7 +1,7 @@
 """Processes for `test_demo_kills.py`: imports everything once and forks one for each command.
 
     work FIRST      refunds for orders FIRST-0, FIRST-1, ... until it is killed
-    recover         `rein.recover()`; appends its report to reports.jsonl
+    recover         `rein.recover()`
     settle          `rein.recover(settle=True)`; the same
     wait PID        waits for a process and prints its exit status
 
@@ -9,11 +9,8 @@ Each of the first three prints the pid of its process.
 """
 
 import itertools
-import json
 import os
-import random
 import sys
-import time
 import tomllib
 from pathlib import Path
 
@@ -55,14 +52,7 @@ def work(folder, settle, first):
 
 def recover(folder, settle, wait):
     rein, _ = opened(folder, settle)
-    report = rein.recover(settle=wait)
-    actions = [
-        {"call": a.call, "session": a.session, "status": a.status, "wait": a.wait}
-        for one in report.sessions
-        for a in one.actions
-    ]
-    with (folder / "reports.jsonl").open("a") as file:
-        file.write(json.dumps(actions) + "\n")
+    rein.recover(settle=wait)
     rein.close()
 
 
@@ -78,7 +68,6 @@ def main():
         if pid:
             print(pid, flush=True)
             continue
-        random.seed(time.time_ns())
         code = 1
         try:
             if command == "work":

@@ -5,7 +5,6 @@ was undone twice, every call that was cut off has been resolved and recorded.
 """
 
 import contextlib
-import json
 import os
 import random
 import signal
@@ -159,7 +158,7 @@ def test_no_effect_is_left_half_done_and_none_is_undone_twice(tmp_path, full, pr
         )
         assert cuts.kinds.total() >= wanted / 4
         check_world(tmp_path, world, rein)
-        check_record(tmp_path, rein)
+        check_record(rein)
 
 
 def errors(folder):
@@ -194,13 +193,8 @@ def check_world(folder, world, rein):
     assert max(unrecorded.values(), default=0) <= 1
 
 
-def check_record(folder, rein):
-    """Each session is over, and what was cut off is resolved in the record and in a report."""
-    reported = {
-        action["call"]
-        for line in (folder / "reports.jsonl").read_text().splitlines()
-        for action in json.loads(line)
-    }
+def check_record(rein):
+    """Each session is over; what was cut off is resolved, and the record says so."""
     for row in sessions(rein):
         assert (row.state, row.rollback) in (("COMPLETED", "none"), ("FAILED", "rolled_back"))
         for event in rein.read(row.id).events():
@@ -212,5 +206,4 @@ def check_record(folder, rein):
                 assert effect.undone or effect.state == "not_done", event
             if not effect.ended:
                 assert any(e.kind == "resolved" for e in rein.store.events(call=event.call))
-                assert event.call in reported
     assert not rein.store.records("doubt", state="open").rows

@@ -105,6 +105,8 @@ class Entry:
     dump: Callable[[Any], Any] | None = None
     """Plain data for a result of the framework's own type; `load` is its inverse."""
     load: Callable[[Any], Any] | None = None
+    raw: Callable[[Any], Any] | None = None
+    """The tool's own result behind the value that the framework gives: undo plans use it."""
     usage: Callable[[Any], Usage | None] | None = None
     """Reads what a model call used from its result."""
     approved: tuple[str, ...] = ()
@@ -550,7 +552,8 @@ class Engine:
             try:
                 exact = self._thaw(tree, entry)
                 if outcome.state == "done":
-                    bound = plan.bind(exact, outcome.value)
+                    value = outcome.value
+                    bound = plan.bind(exact, value if entry.raw is None else entry.raw(value))
                 else:
                     bound = plan.bind(exact)
                 return {"undo": plan.name, "arguments": encode_arguments(bound)}, ""

@@ -77,6 +77,9 @@ class Plugin:
     """`allow`: a `pre_call` that raises or times out lets the call pass, marked `unchecked`."""
     timeout: float | None = None
     """Seconds that one hook may take; None = the Rein's default."""
+    rewrites: bool = False
+    """It may answer Rewrite, Answer or Replace: an adapter that can only let a call pass or
+    stop it refuses the plugin at construction."""
 
     def pre_call(self, call: Call) -> PreVerdict | Awaitable[PreVerdict]:
         """Decide before the call. Must be pure: count with `Hold`."""

@@ -87,6 +87,8 @@ class Session:
         """Ids of calls that this process is executing."""
         self.late: set[str] = set()
         """Ids of calls that were given up and may still act."""
+        self.waiting: set[str] = set()
+        """What a framework paused this run for: leaving it without an error then suspends it."""
         self.fence: int | None = None
         self.rollback_wanted = ""
         self._before: Session | None = None
@@ -293,7 +295,9 @@ class Lifecycle:
     async def leave(self, io: IO, session: Session, error: BaseException | None) -> None:
         """End the session: completed, suspended, or failed and rolled back."""
         rein = self.rein
-        if error is None or isinstance(error, GeneratorExit):
+        if error is None and session.waiting:
+            await self._suspend(io, session)
+        elif error is None or isinstance(error, GeneratorExit):
             await self._end(io, session, "COMPLETED", "")
         elif isinstance(error, ApprovalPending) or _is_signal(error, rein):
             await self._suspend(io, session)

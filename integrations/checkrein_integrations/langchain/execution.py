@@ -1,0 +1,112 @@
+"""One supervised execution as the code inside it sees it.
+
+Middleware, supervised tools and callback handlers may all stand on one road to a tool. The
+execution in this context variable tells the inner ones that the call was decided, charged and
+recorded already. It also sees the tool's own return value and each time the tool starts: a
+middleware between us and the tool may repeat it, and may turn its error into text.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from checkrein.errors import CheckreinError
+
+from checkrein_integrations.langchain.signals import ending, is_signal
+
+if TYPE_CHECKING:
+    from checkrein import Rein
+
+RUNNING: contextvars.ContextVar[Execution | None] = contextvars.ContextVar(
+    "checkrein_langchain", default=None
+)
+NOTHING = object()
+
+
+class NothingRan(Exception):  # noqa: N818 - tells the engine of a fact; never leaves this package
+    """The framework answered in place of the tool: unknown name, arguments that do not fit."""
+
+
+class Repeated(Exception):  # noqa: N818 - as above
+    """A tool whose effect is unknown was about to be started again; it was not."""
+
+
+class Execution:
+    """One tool or model call that is running under supervision."""
+
+    __slots__ = ("error", "harmless", "inside", "kind", "name", "raw", "rein", "repeatable",
+                 "repeated", "runs")  # fmt: skip
+
+    def __init__(
+        self,
+        rein: Rein,
+        name: str,
+        kind: str = "tool",
+        repeatable: bool = True,
+        harmless: tuple[type[BaseException], ...] = (),
+    ) -> None:
+        self.rein = rein
+        self.name = name
+        self.kind = kind
+        self.repeatable = repeatable
+        self.harmless = harmless
+        self.inside = False
+        """The tool's own code runs: what it calls are calls of their own."""
+        self.runs = 0
+        self.raw: Any = NOTHING
+        self.error: BaseException | None = None
+        """What the last start of the tool ended with."""
+        self.repeated = False
+
+    def covers(self, rein: Rein, name: str, kind: str = "tool") -> bool:
+        """Whether this is the execution of that very call, seen from between us and the tool."""
+        return (
+            self.rein is rein and not self.inside and self.kind == kind
+            and (kind == "model" or self.name == name)
+        )  # fmt: skip
+
+    def _start(self) -> None:
+        if self.error is not None and not self.repeatable:
+            self.repeated = True
+            raise Repeated(self.name)
+        self.runs += 1
+        self.error = None
+        self.raw = NOTHING
+        self.inside = True
+
+    def _failed(self, error: BaseException) -> BaseException:
+        if is_signal(error):
+            return error
+        if not isinstance(error, self.harmless):
+            self.error = error
+        return ending(error) if isinstance(error, CheckreinError) else error
+
+    def run(self, body: Callable[[], Any]) -> Any:
+        """Run the tool's own code."""
+        self._start()
+        try:
+            self.raw = body()
+        except BaseException as error:
+            raise self._failed(error)
+        finally:
+            self.inside = False
+        return self.raw
+
+    async def arun(self, body: Callable[[], Awaitable[Any]]) -> Any:
+        """The async twin of `run`."""
+        self._start()
+        try:
+            self.raw = await body()
+        except BaseException as error:
+            raise self._failed(error)
+        finally:
+            self.inside = False
+        return self.raw
+
+
+def covered(rein: Rein, name: str, kind: str = "tool") -> bool:
+    """Whether the call that is about to start was taken in charge further out."""
+    execution = RUNNING.get()
+    return execution is not None and execution.covers(rein, name, kind)

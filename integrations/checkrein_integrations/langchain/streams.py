@@ -1,0 +1,402 @@
+"""Streamed answers: what `open_stream` filters let through, before anybody sees it.
+
+A graph emits a model's tokens while the model runs, before any middleware returns. The model of
+a request is therefore swapped for one that filters what the real one yields. Filters hold back
+a tail of text; the arguments of tool calls are delivered once they are complete.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from checkrein.checks import denial
+from checkrein.errors import ConfigError
+from checkrein.verdicts import Deny
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from pydantic import ConfigDict
+
+from checkrein_integrations.langchain.signals import ending
+
+if TYPE_CHECKING:
+    from checkrein.call import Call
+    from checkrein.hooks import StreamFilter
+    from checkrein.manager import Impl
+
+_TEXT = {"text": "text", "thinking": "thinking", "reasoning": "reasoning"}
+
+
+class Chain:
+    """The filters of one channel, in plugin order."""
+
+    def __init__(self, call: Call, filters: Sequence[tuple[str, StreamFilter]]) -> None:
+        self._call = call
+        self._filters = filters
+
+    def __bool__(self) -> bool:
+        return bool(self._filters)
+
+    def _pass(self, text: str, start: int) -> str:
+        for plugin, stream_filter in self._filters[start:]:
+            if not text:
+                return ""
+            text = self._checked(plugin, stream_filter.feed(text))
+        return text
+
+    def _checked(self, plugin: str, given: str | Deny) -> str:
+        if isinstance(given, Deny):
+            self.abort()
+            raise ending(denial(given, self._call, plugin))
+        return given
+
+    def feed(self, text: str) -> str:
+        """What may be delivered now."""
+        return self._pass(text, 0)
+
+    def flush(self) -> str:
+        """The channel ended: what was kept back."""
+        out = ""
+        for index, (plugin, stream_filter) in enumerate(self._filters):
+            rest = self._checked(plugin, stream_filter.flush())
+            out += self._pass(rest, index + 1)
+        return out
+
+    def abort(self) -> None:
+        """The stream was cancelled."""
+        for _, stream_filter in self._filters:
+            stream_filter.abort()
+
+
+class Channels:
+    """The channels of one answer."""
+
+    def __init__(self, call: Call, openers: Sequence[Impl]) -> None:
+        self._call = call
+        self._openers = openers
+        self._open: dict[str, Chain] = {}
+
+    def channel(self, name: str) -> Chain:
+        """The chain of a channel, opened at its first piece."""
+        chain = self._open.get(name)
+        if chain is None:
+            opened = [(impl.plugin, impl(self._call, name)) for impl in self._openers]
+            chain = Chain(self._call, [(p, f) for p, f in opened if f is not None])
+            self._open[name] = chain
+        return chain
+
+    def close(self, name: str) -> str:
+        """End a channel: what its filters kept back."""
+        chain = self._open.pop(name, None)
+        return chain.flush() if chain is not None else ""
+
+    def abort(self) -> None:
+        """Forget everything."""
+        for chain in self._open.values():
+            chain.abort()
+        self._open.clear()
+
+    def whole(self, name: str, text: str) -> str:
+        """Filter a text that is complete."""
+        return self.channel(name).feed(text) + self.close(name)
+
+    def arguments(self, index: int, text: str) -> str:
+        """Filter the complete JSON arguments of a tool call, with escapes resolved."""
+        name = f"tool:{index}"
+        if not self.channel(name):
+            return text
+        try:
+            plain = json.dumps(json.loads(text), ensure_ascii=False)
+        except ValueError:
+            plain = text
+        return self.whole(name, plain)
+
+
+class _Delivery:
+    """Chunks of one streamed answer on their way out."""
+
+    def __init__(self, channels: Channels) -> None:
+        self._channels = channels
+        self._last_block: tuple[str, dict[str, Any]] | None = None
+        self._calls: dict[int, dict[str, Any]] = {}
+        self._held: list[Any] = []
+        self._plain = False
+        self._blocks = False
+
+    def feed(self, chunk: ChatGenerationChunk) -> Iterator[ChatGenerationChunk]:
+        """What may be delivered of a chunk."""
+        message = chunk.message
+        assert isinstance(message, AIMessageChunk)
+        last = message.chunk_position == "last"
+        content: Any
+        if isinstance(message.content, str):
+            self._plain = self._plain or bool(message.content)
+            content = self._channels.channel("text").feed(message.content)
+        else:
+            self._blocks = True
+            content = self._filtered(message.content)
+        for piece in message.tool_call_chunks:
+            self._collect(dict(piece))
+        update: dict[str, Any] = {"content": content, "tool_call_chunks": [], "tool_calls": [],
+                                  "invalid_tool_calls": []}  # fmt: skip
+        extra = message.additional_kwargs
+        if "tool_calls" in extra or "function_call" in extra:
+            update["additional_kwargs"] = {
+                k: v for k, v in extra.items() if k not in ("tool_calls", "function_call")
+            }
+        if last:
+            update |= self._rest(content)
+        yield _chunk(message.model_copy(update=update), chunk)
+
+    def _filtered(self, blocks: list[Any]) -> list[Any]:
+        out: list[Any] = []
+        for block in blocks:
+            if isinstance(block, str):
+                out.append(self._channels.channel("text").feed(block))
+                continue
+            kind = str(block.get("type", ""))
+            key = _TEXT.get(kind)
+            if key is None or not isinstance(block.get(key), str):
+                if kind in ("tool_use", "input_json_delta", "tool_call_chunk", "function_call"):
+                    self._held.append(block)
+                else:
+                    out += self._tail()
+                    out.append(block)
+                continue
+            channel = "text" if kind == "text" else "reasoning"
+            before = self._last_block
+            if before is not None and before[1].get("index") != block.get("index"):
+                out += self._tail()
+            self._last_block = (channel, block)
+            out.append({**block, key: self._channels.channel(channel).feed(block[key])})
+        return out
+
+    def _tail(self) -> list[Any]:
+        """What the channel of the block that ends kept back."""
+        if self._last_block is None:
+            return []
+        channel, block = self._last_block
+        self._last_block = None
+        text = self._channels.close(channel)
+        if not text:
+            return []
+        kept = {k: v for k, v in block.items() if k in ("type", "index")}
+        return [{**kept, _TEXT[block["type"]]: text}]
+
+    def _collect(self, piece: dict[str, Any]) -> None:
+        index = piece.get("index")
+        number = index if isinstance(index, int) else len(self._calls)
+        known = self._calls.get(number)
+        if known is None:
+            self._calls[number] = {**piece, "args": piece.get("args") or ""}
+            return
+        known["args"] += piece.get("args") or ""
+        known["name"] = known.get("name") or piece.get("name")
+        known["id"] = known.get("id") or piece.get("id")
+
+    def _rest(self, content: Any) -> dict[str, Any]:
+        """Everything that is still kept back, for the last chunk."""
+        if isinstance(content, str) and not self._blocks:
+            rest: Any = content + self._channels.close("text")
+        else:
+            rest = ([content] if content else []) if isinstance(content, str) else list(content)
+            rest += self._tail()
+            text = self._channels.close("text")
+            if text:
+                rest.append({"type": "text", "text": text})
+        calls = []
+        changed = False
+        for number, piece in enumerate(self._calls.values()):
+            args = self._channels.arguments(number, piece["args"])
+            changed = changed or args != piece["args"]
+            calls.append({**piece, "args": args, "type": "tool_call_chunk"})
+        # A provider's own form of calls whose arguments changed would bring the old ones back.
+        if self._held and not changed and isinstance(rest, list):
+            rest += self._held
+        return {"content": rest, **_parsed(calls)}
+
+    def end(self) -> Iterator[ChatGenerationChunk]:
+        """The stream ended without saying so: deliver the rest."""
+        rest = self._rest([] if self._blocks else "")
+        self._calls.clear()
+        self._held.clear()
+        if rest["content"] or rest["tool_call_chunks"]:
+            yield ChatGenerationChunk(message=AIMessageChunk(**rest))
+
+
+def _parsed(calls: list[dict[str, Any]]) -> dict[str, Any]:
+    """Tool call fields of a chunk: a copy does not parse them anew."""
+    made = AIMessageChunk(content="", tool_call_chunks=calls)  # type: ignore[arg-type] - dicts of
+    # the TypedDict's own keys
+    return {
+        "tool_call_chunks": made.tool_call_chunks,
+        "tool_calls": made.tool_calls,
+        "invalid_tool_calls": made.invalid_tool_calls,
+    }
+
+
+def _chunk(message: Any, like: ChatGenerationChunk) -> ChatGenerationChunk:
+    return ChatGenerationChunk(message=message, generation_info=like.generation_info)
+
+
+class FilteredChatModel(BaseChatModel):
+    """Calls another chat model and filters what it answers."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    inner: BaseChatModel
+    openers: Any
+    """Returns the `Channels` of one answer."""
+    model_name: str = ""
+
+    @property
+    def _llm_type(self) -> str:
+        return self.inner._llm_type  # noqa: SLF001 - a chat model calls another one's methods
+
+    @property
+    def _identifying_params(self) -> Any:
+        return self.inner._identifying_params  # noqa: SLF001 - as above
+
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> Any:
+        return self.inner._get_ls_params(stop=stop, **kwargs)  # noqa: SLF001 - as above
+
+    def _should_stream(self, *, async_api: bool, run_manager: Any = None, **kwargs: Any) -> bool:
+        return self.inner._should_stream(  # noqa: SLF001 - as above
+            async_api=async_api, run_manager=run_manager, **kwargs
+        )
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        """Bind tools as the inner model does."""
+        bound = self.inner.bind_tools(tools, **kwargs)
+        inner = getattr(bound, "bound", None)
+        if inner is not self.inner:
+            raise ending(
+                ConfigError(
+                    f"{type(self.inner).__name__}.bind_tools returns another model: its streams "
+                    "cannot be filtered"
+                )
+            )
+        return self.bind(**bound.kwargs)  # type: ignore[attr-defined] - a RunnableBinding
+
+    def _finished(self, result: ChatResult) -> ChatResult:
+        channels = self.openers()
+        return ChatResult(
+            generations=[
+                ChatGeneration(
+                    message=filtered(generation.message, channels),
+                    generation_info=generation.generation_info,
+                )
+                for generation in result.generations
+            ],
+            llm_output=result.llm_output,
+        )
+
+    def _generate(
+        self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> ChatResult:
+        # Without the run manager: it would report the unfiltered tokens.
+        return self._finished(self.inner._generate(messages, stop=stop, **kwargs))  # noqa: SLF001
+
+    async def _agenerate(
+        self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> ChatResult:
+        result = await self.inner._agenerate(messages, stop=stop, **kwargs)  # noqa: SLF001
+        return self._finished(result)
+
+    def _stream(
+        self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> Iterator[ChatGenerationChunk]:
+        channels = self.openers()
+        delivery = _Delivery(channels)
+        try:
+            for chunk in self.inner._stream(messages, stop=stop, **kwargs):  # noqa: SLF001
+                for out in delivery.feed(chunk):
+                    yield _reported(out, run_manager)
+            for out in delivery.end():
+                yield _reported(out, run_manager)
+        finally:
+            channels.abort()
+
+    async def _astream(
+        self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        channels = self.openers()
+        delivery = _Delivery(channels)
+        try:
+            async for chunk in self.inner._astream(messages, stop=stop, **kwargs):  # noqa: SLF001
+                for out in delivery.feed(chunk):
+                    if run_manager is not None:
+                        await run_manager.on_llm_new_token(out.text, chunk=out)
+                    yield out
+            for out in delivery.end():
+                if run_manager is not None:
+                    await run_manager.on_llm_new_token(out.text, chunk=out)
+                yield out
+        finally:
+            channels.abort()
+
+
+def _reported(chunk: ChatGenerationChunk, run_manager: Any) -> ChatGenerationChunk:
+    if run_manager is not None:
+        run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+    return chunk
+
+
+def filtered(message: Any, channels: Channels) -> Any:
+    """A complete answer, filtered channel by channel; itself where nothing changed."""
+    content: Any
+    if isinstance(message.content, str):
+        content = channels.whole("text", message.content) if message.content else ""
+    else:
+        content = []
+        for block in message.content:
+            key = _TEXT.get(str(block.get("type", ""))) if isinstance(block, dict) else None
+            if isinstance(block, str):
+                content.append(channels.whole("text", block))
+            elif key is not None and isinstance(block.get(key), str):
+                channel = "text" if block["type"] == "text" else "reasoning"
+                content.append({**block, key: channels.whole(channel, block[key])})
+            else:
+                content.append(block)
+    update: dict[str, Any] = {}
+    if content != message.content:
+        update["content"] = content
+    if isinstance(message, AIMessage) and message.tool_calls:
+        calls = []
+        for index, call in enumerate(message.tool_calls):
+            text = json.dumps(call["args"], ensure_ascii=False)
+            new = channels.arguments(index, text)
+            calls.append(call if new == text else {**call, "args": json.loads(new)})
+        if calls != message.tool_calls:
+            update["tool_calls"] = calls
+    return message.model_copy(update=update) if update else message
+
+
+def filtering(model: Any, openers: Callable[[], Channels], hold: bool) -> BaseChatModel:
+    """A model whose answers are filtered. Raises `ConfigError` for what is no chat model.
+
+    `hold`: nothing of the answer is streamed; the graph emits the final message instead.
+    """
+    if not isinstance(model, BaseChatModel):
+        raise ending(
+            ConfigError(f"{type(model).__name__} is no BaseChatModel: its streams cannot be filtered")
+        )
+    tags = list(model.tags or ())
+    if hold:
+        from langgraph.constants import TAG_NOSTREAM
+
+        tags.append(TAG_NOSTREAM)
+    return FilteredChatModel(
+        inner=model,
+        openers=openers,
+        model_name=str(getattr(model, "model_name", "") or getattr(model, "model", "") or ""),
+        cache=model.cache,
+        rate_limiter=model.rate_limiter,
+        disable_streaming=model.disable_streaming,
+        profile=model.profile,
+        metadata=model.metadata,
+        callbacks=model.callbacks,
+        tags=tags or None,
+    )

@@ -1,0 +1,1 @@
+"""Fakes for users' own tests, one module per framework."""

@@ -15,7 +15,7 @@ import tomllib
 from pathlib import Path
 
 from checkrein import Rein
-from checkrein_integrations.demo.application import CONFIG
+from checkrein_integrations.demo.application import policy
 from checkrein_integrations.demo.desk import open_desk
 from checkrein_integrations.demo.world import World
 from checkrein_plugins.budget import Budget
@@ -26,12 +26,12 @@ from checkrein_plugins.redaction import Redaction
 
 def opened(folder, settle):
     """The demo's desk under the demo's policy, without an installed entry point."""
-    policy = tomllib.loads(CONFIG)["plugins"]
+    plugins = tomllib.loads(policy())["plugins"]
     rein = Rein(
         [
-            Redaction(**policy["redaction"]),
-            Scope(**policy["scope"]),
-            Budget(**policy["budget"], calls=10_000),
+            Redaction(**plugins["redaction"]),
+            Scope(**plugins["scope"]),
+            Budget(**plugins["budget"], calls=10_000),
             Cost(),
         ],
         store=f"sqlite:///{folder}/checkrein.db",

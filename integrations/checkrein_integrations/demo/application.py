@@ -27,9 +27,9 @@ rules = [
   { tool = "deliver", arguments = { to = { match = '[^@\\s]+@example\\.(org|net|com)' } } },
 ]
 
-# No session may spend more than four cents on models.
+# No session may spend more dollars than this on models.
 [plugins.budget]
-usd = 0.04
+usd = {cap}
 per = "session"
 max_output_tokens = 300
 
@@ -50,10 +50,15 @@ def rein():
 '''
 
 
-def prepare(folder: Path) -> None:
+def policy(cap: float = 0.04) -> str:
+    """The text of checkrein.toml. `cap`: dollars that a session may spend on models."""
+    return CONFIG.replace("{cap}", f"{cap:g}")
+
+
+def prepare(folder: Path, *, cap: float = 0.04) -> None:
     """Write the policy and the application file into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "checkrein.toml").write_text(CONFIG, encoding="utf-8")
+    (folder / "checkrein.toml").write_text(policy(cap), encoding="utf-8")
     (folder / "refund_desk.py").write_text(APP, encoding="utf-8")
 
 

@@ -1,0 +1,30 @@
+"""The agent as a process of its own: refunds the orders that it is told to, in one session.
+
+    python -m checkrein_integrations.demo.agent_process FOLDER ORDER AMOUNT [ORDER AMOUNT ...]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from checkrein_integrations.demo import agent
+from checkrein_integrations.demo.application import application
+
+
+def main() -> None:
+    """Work until done or killed."""
+    folder, *given = sys.argv[1:]
+    orders = list(zip(given[::2], map(float, given[1::2]), strict=True))
+    steps = [step for order, amount in orders for step in agent.refund_steps(order, amount)]
+    rein, desk = application(Path(folder))
+    names = " and ".join(order for order, _ in orders)
+    with rein, rein.session(agent=agent.NAME, intent=f"refund {names}") as session:
+        agent.run(
+            rein, desk, session, agent.scripted([*steps, agent.ai("Done.")]),
+            f"Refund orders {names}.", agent.Heard(),
+        )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""The five scenes of the demo."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from checkrein import Rein
+from checkrein.errors import BudgetExceeded
+from checkrein.session import Session
+from checkrein_integrations.demo import agent
+from checkrein_integrations.demo.agent import Heard
+from checkrein_integrations.demo.desk import CaseSystemDown, Desk
+from checkrein_integrations.demo.stage import Stage
+from checkrein_integrations.demo.world import CUSTOMERS, World
+
+PRICES = {"o1": 42.0, "o2": 269.0, "o3": 89.0, "o4": 75.0, "o5": 64.0}
+
+
+@dataclass
+class Cast:
+    """Everything that plays in the scenes."""
+
+    stage: Stage
+    world: World
+    rein: Rein
+    desk: Desk
+    model: Callable[[list[Any]], Any]
+    """A chat model: the scripted one with these steps, or the real one that was asked for."""
+    cap: float
+    """Dollars that the policy lets a session spend."""
+    case_system_down: list[str] = field(default_factory=list)
+    """Orders whose case cannot be closed."""
+    at_failure: list[str] = field(default_factory=list)
+    """The balance at the moment when the case system failed."""
+    sessions: dict[str, str] = field(default_factory=dict)
+    """Scene -> id of its session."""
+
+    def session(self, scene: str, intent: str) -> Session:
+        """The scene's session."""
+        session = self.rein.session(agent=agent.NAME, intent=intent)
+        self.sessions[scene] = session.id
+        return session
+
+    def close_case(self, order: str) -> None:
+        """The case system, as the desk reaches it."""
+        if order in self.case_system_down:
+            self.at_failure.append(str(self.world.balance()))
+            raise CaseSystemDown(f"the case system refused the connection for {order}")
+
+
+def private_data(cast: Cast) -> None:
+    """(a) The model gets redacted data, the mail the real address."""
+    stage, world = cast.stage, cast.world
+    stage.scene(
+        "a", "Customer data stays in",
+        "The agent refunds order o1. What leaves for the model is redacted on the way.",
+    )  # fmt: skip
+    before, heard = world.balance(), Heard()
+    question = "casey.doyle@example.org asks for a refund of order o1. Please refund it in full."
+    with cast.session("a", "refund o1") as session:
+        answer = agent.run(
+            cast.rein, cast.desk, session,
+            cast.model([*agent.refund_steps("o1", 42.0), agent.ai("Order o1 is refunded.")]),
+            question, heard,
+        )  # fmt: skip
+    stored = json.dumps(cast.desk.look_up_order("o1"))
+    stage.pairs({"the user wrote": question, "the model got": heard.question()})
+    stage.pairs(
+        {"the shop has": stored, "the model got": heard.result_of("look_up_order")},
+    )
+    secrets = [v for row in CUSTOMERS for v in row[1:]] + ["4111 1111 1111 1111"]
+    found = [secret for secret in secrets if secret in heard.text()]
+    stage.say(
+        f"searched {len(heard.text())} characters in {len(heard.requests)} requests to the model "
+        f"for the customers' data: found {len(found)}", "bad" if found else "good",
+    )  # fmt: skip
+    to = [str(mail["To"]) for mail in world.mails()]
+    stage.say(f"the mail went to {', '.join(to)}", "good")
+    stage.pairs({"the agent said": answer, "before": before, "after": world.balance()})
+    stage.fact(
+        leaked=found, mailed_to=to, model_got=heard.result_of("look_up_order"),
+        before=str(before), after=str(world.balance()),
+    )  # fmt: skip
+
+
+def big_refund(cast: Cast, how: str) -> None:
+    """(b) A refund above the limit waits for a person."""
+    stage, world = cast.stage, cast.world
+    stage.scene(
+        "b", "A person is asked",
+        "Order o2 costs $269. The policy asks a person above $100, and nothing is held meanwhile.",
+    )  # fmt: skip
+    if how:
+        stage.say(how, "wait")
+    before = world.balance()
+    with cast.session("b", "refund o2") as session:
+        answer = agent.run(
+            cast.rein, cast.desk, session,
+            cast.model([*agent.refund_steps("o2", 269.0), _last_words("o2")]),
+            "Refund order o2 in full: it never arrived.", Heard(),
+        )  # fmt: skip
+    decided = [r.state for r in cast.rein.read(session.id).records("approval")]
+    after = world.balance()
+    stage.pairs({"the agent said": answer, "before": before, "after": after})
+    stage.fact(approvals=decided, said=answer, before=str(before), after=str(after))
+
+
+def _last_words(order: str) -> Callable[[Any], Any]:
+    def step(messages: Any) -> Any:
+        refused = getattr(messages[-1], "status", "") == "error"
+        return agent.ai(
+            f"Order {order} is NOT refunded: a person said no."
+            if refused
+            else f"Order {order} is refunded."
+        )
+
+    return step
+
+
+def late_failure(cast: Cast) -> None:
+    """(c) The last step fails: everything before it is undone, newest first."""
+    stage, world = cast.stage, cast.world
+    stage.scene(
+        "c", "A late failure is undone",
+        "Order o3 is paid, recorded and mailed; then the case system is down.",
+    )  # fmt: skip
+    before = world.balance()
+    cast.case_system_down.append("o3")
+    error = ""
+    try:
+        with cast.session("c", "refund o3") as session:
+            agent.run(
+                cast.rein, cast.desk, session,
+                cast.model([*agent.refund_steps("o3", 89.0), agent.ai("Done.")]),
+                "Refund order o3 in full: it has the wrong size.", Heard(),
+            )  # fmt: skip
+    except CaseSystemDown as raised:
+        error = str(raised)
+    after = world.balance()
+    undone = [
+        str(event.view["name"]).removesuffix(".undo")
+        for event in cast.rein.read(session.id).events()
+        if event.kind == "intent" and event.view["kind"] == "undo"
+    ]
+    stage.pairs(
+        {
+            "it failed": error or "(the model did not get that far)",
+            "undone": " -> ".join(undone),
+            "before": before,
+            "at the failure": cast.at_failure[-1] if cast.at_failure else "",
+            "after": after,
+        }
+    )
+    same = before == after
+    stage.say(
+        "the world is as it was" if same else "NOT as it was: see checkrein show",
+        "good" if same else "bad",
+    )
+    stage.fact(
+        error=error, undone=undone, before=str(before), during=cast.at_failure[-1:],
+        after=str(after), restored=same,
+    )  # fmt: skip
+
+
+def runaway(cast: Cast) -> None:
+    """(d) A loop is stopped before the call that would pass the cap."""
+    stage = cast.stage
+    stage.scene(
+        "d", "A runaway loop is capped",
+        f"A (scripted) model asks for the same order for ever. A session may spend ${cast.cap:g}.",
+    )  # fmt: skip
+    loop = [agent.ai("", agent.call("look_up_order", order="o4")) for _ in range(150)]
+    tokens = round(agent.INPUT_TOKENS * cast.cap / 0.04)
+    heard, refusal = Heard(), ""
+    try:
+        with cast.session("d", "a loop") as session:
+            agent.run(
+                cast.rein, cast.desk, session, agent.scripted(loop, tokens),
+                "Look up order o4 until you are sure.", heard,
+            )  # fmt: skip
+    except BudgetExceeded as raised:
+        refusal = str(raised)
+    spend = session.spend()
+    stage.pairs(
+        {
+            "stopped by": refusal or "(nothing)",
+            "spent": f"${spend.usd:.6f} of ${cast.cap:g} in {len(heard.requests)} model calls",
+        }
+    )
+    within = bool(refusal) and spend.nano_usd <= round(cast.cap * 1e9)
+    stage.say(
+        "the call that could have passed the cap was never sent" if within else "NOT capped",
+        "good" if within else "bad",
+    )
+    stage.fact(refusal=refusal, spent=spend.usd, cap=cast.cap, model_calls=len(heard.requests))

@@ -120,7 +120,10 @@ def aimed(world, method, over):
 
 def test_no_effect_is_left_half_done_and_none_is_undone_twice(tmp_path, full, processes):
     wanted = 200 if full else 20
-    with World(tmp_path, late=LATE) as world, Rein(store=f"sqlite:///{tmp_path}/checkrein.db") as rein:
+    with (
+        World(tmp_path, late=LATE) as world,
+        Rein(store=f"sqlite:///{tmp_path}/checkrein.db") as rein,
+    ):
         cuts = Cuts(rein.store)
         kills = Counter()
         number = 0

@@ -6,17 +6,17 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from checkrein import Rein
-from checkrein.session import Session
-from checkrein.telemetry import use
-from checkrein_integrations.demo.desk import Desk
-from checkrein_integrations.langchain import CheckreinMiddleware
-from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
 from langchain.agents import create_agent
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-NAME = "refund-desk"
+from checkrein import Rein
+from checkrein.session import Session
+from checkrein.telemetry import use
+from checkrein_integrations.demo.desk import AGENT, Desk
+from checkrein_integrations.langchain import CheckreinMiddleware
+from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
+
 PRICED_AS = "gpt-4o"
 """Whose prices the scripted model is billed at."""
 INPUT_TOKENS, OUTPUT_TOKENS = 900, 60
@@ -98,17 +98,15 @@ class Heard(BaseCallbackHandler):
         return next((str(m.content) for r in self.requests for m in r if m.type == "human"), "")
 
 
-def run(
-    rein: Rein, desk: Desk, session: Session, model: Any, question: str, heard: Heard
-) -> str:
+def run(rein: Rein, desk: Desk, session: Session, model: Any, question: str, heard: Heard) -> str:
     """Let the agent work inside an open session; its last words.
 
     Raises whatever ends the run.
     """
     agent = create_agent(
-        model, desk.tools, system_prompt=PROMPT, middleware=[CheckreinMiddleware(rein)], name=NAME
+        model, desk.tools, system_prompt=PROMPT, middleware=[CheckreinMiddleware(rein)], name=AGENT
     )
-    span = rein.telemetry.session(NAME, session.id)
+    span = rein.telemetry.session(AGENT, session.id)
     try:
         with use(span) if span is not None else contextlib.nullcontext():
             state = agent.invoke(
@@ -119,4 +117,3 @@ def run(
         if span is not None:
             span.end()
     return str(state["messages"][-1].content)
-

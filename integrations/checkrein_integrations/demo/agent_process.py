@@ -1,6 +1,8 @@
 """The agent as a process of its own: refunds the orders that it is told to, in one session.
 
     python -m checkrein_integrations.demo.agent_process FOLDER ORDER AMOUNT [ORDER AMOUNT ...]
+
+It begins when it reads a line: importing LangChain takes seconds, which nobody has to watch.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from pathlib import Path
 
 from checkrein_integrations.demo import agent
 from checkrein_integrations.demo.application import application
+from checkrein_integrations.demo.desk import AGENT
 
 
 def main() -> None:
@@ -17,9 +20,11 @@ def main() -> None:
     folder, *given = sys.argv[1:]
     orders = list(zip(given[::2], map(float, given[1::2]), strict=True))
     steps = [step for order, amount in orders for step in agent.refund_steps(order, amount)]
+    if not sys.stdin.readline():
+        return  # whoever started it is gone
     rein, desk = application(Path(folder))
     names = " and ".join(order for order, _ in orders)
-    with rein, rein.session(agent=agent.NAME, intent=f"refund {names}") as session:
+    with rein, rein.session(agent=AGENT, intent=f"refund {names}") as session:
         agent.run(
             rein, desk, session, agent.scripted([*steps, agent.ai("Done.")]),
             f"Refund orders {names}.", agent.Heard(),

@@ -12,7 +12,9 @@ def command(
     *,
     answer: Annotated[
         bool | None,
-        typer.Option("--yes/--no", help="Answer the approval so, instead of asking.", show_default=False),
+        typer.Option(
+            "--yes/--no", help="Answer the approval so, instead of asking.", show_default=False
+        ),
     ] = None,
     model: Annotated[
         str | None,
@@ -31,6 +33,4 @@ def command(
     """An agent at a refund desk, supervised: five short scenes. Needs no key and no network."""
     from checkrein_integrations.demo.story import tell
 
-    return tell(
-        answer=answer, model=model, folder=folder, spans=spans, otlp=otlp, as_json=as_json
-    )
+    return tell(answer=answer, model=model, folder=folder, spans=spans, otlp=otlp, as_json=as_json)

@@ -9,11 +9,14 @@ from typing import Any
 from checkrein import Absent, Present, Rein
 from checkrein_integrations.demo.world import World
 
+AGENT = "refund-desk"
+"""Name of the agent that works here."""
+
 SETTLE = 2.0
 """Seconds after which the payment service has applied whatever it received."""
 
 
-class CaseSystemDown(Exception):  # noqa: N818 - named after what happened
+class CaseSystemDown(Exception):
     """The case system refused the connection: nothing was started."""
 
 
@@ -82,9 +85,7 @@ def open_desk(
     def record_refund(order: str, amount: float) -> str:
         """Record a refund in the shop's database."""
         with world.shop() as db:
-            db.execute(
-                "insert or replace into refunds values (?, ?)", (order, round(amount * 100))
-            )
+            db.execute("insert or replace into refunds values (?, ?)", (order, round(amount * 100)))
         return f"refund of order {order} recorded"
 
     def unrecord(order: str) -> None:
@@ -129,9 +130,7 @@ def open_desk(
 
     rein.declare("look_up_order", fn=look_up_order, effect="read", idempotent=True)
     rein.declare("pay_refund", fn=pay_refund, undo=unpay, probe=is_paid, settle_time=settle)
-    rein.declare(
-        "record_refund", fn=record_refund, undo=unrecord, probe=is_recorded, settle_time=0
-    )
+    rein.declare("record_refund", fn=record_refund, undo=unrecord, probe=is_recorded, settle_time=0)
     rein.declare(
         "deliver", fn=deliver, effect="egress", undo=recall, probe=is_mailed, settle_time=0,
         sinks=("to",),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -12,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from checkrein.errors import CheckreinError
-from checkrein_integrations.demo.scenes import PRICES, Cast
+from checkrein_integrations.demo.cast import PRICES, Cast
 
 LATE = 0.8
 """Seconds by which the payment service answers late: room to kill its caller."""
@@ -20,7 +23,16 @@ PATIENCE = 30.0
 """Seconds after which something that should happen at once is given up."""
 
 
-def crash(cast: Cast) -> None:
+@contextmanager
+def waiting_agent(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """The agent's process, which waits for a line before it begins."""
+    orders = [text for order in ("o4", "o5") for text in (order, str(PRICES[order]))]
+    module = "checkrein_integrations.demo.agent_process"
+    with child(folder, "-m", module, str(folder), *orders) as process:
+        yield process
+
+
+def crash(cast: Cast, worker: subprocess.Popen[str]) -> None:
     """(e) The agent is killed in a call, `recover` in an undo; a second `recover` finishes."""
     stage, world = cast.stage, cast.world
     stage.scene(
@@ -30,14 +42,13 @@ def crash(cast: Cast) -> None:
     )  # fmt: skip
     before = world.balance()
     world.be_late(LATE)
-    orders = [text for order in ("o4", "o5") for text in (order, str(PRICES[order]))]
     folder = world.folder
-    with child(
-        folder, "-m", "checkrein_integrations.demo.agent_process", str(folder), *orders
-    ) as worker:
-        _until(lambda: ("POST", "pay-o5") in world.pending(), worker, "the payment of o5")
-        worker.kill()
-        worker.wait()
+    assert worker.stdin is not None
+    worker.stdin.write("go\n")
+    worker.stdin.flush()
+    _until(lambda: ("POST", "pay-o5") in world.pending(), worker, "the payment of o5")
+    worker.kill()
+    worker.wait()
     stage.say(f"SIGKILL to the agent (pid {worker.pid}) while the payment of o5 was on its way")
     killed = world.balance()
     _settled(cast)
@@ -57,9 +68,14 @@ def crash(cast: Cast) -> None:
     _settled(cast)
 
     stage.command("checkrein recover --settle")
-    with child(folder, "-m", "checkrein", "recover", "--settle") as second:
+    with child(folder, "-m", "checkrein", "recover", "--settle", "--json") as second:
         told, problems = second.communicate(timeout=PATIENCE)
-    stage.lines(told + problems)
+    if second.returncode not in (0, 1):
+        raise CheckreinError(f"demo: recover failed: {problems[-2000:]}")
+    report = json.loads(told)
+    actions = [action for one in report["sessions"] for action in one["actions"]]
+    for action in actions:
+        stage.say(f"{action['status']:9} {action['name']:14} {action['detail']}")
     world.be_late(0)
     after = world.balance()
     twice = _twice(cast)
@@ -71,15 +87,12 @@ def crash(cast: Cast) -> None:
     )  # fmt: skip
     stage.fact(
         before=str(before), killed=str(killed), after=str(after), restored=after == before,
-        undone_twice=twice, exit_code=second.returncode, output=told,
+        undone_twice=twice, exit_code=second.returncode, recovered=actions,
     )  # fmt: skip
 
 
 def _twice(cast: Cast) -> list[str]:
     """Keys of payments that were reversed more than once."""
-    import contextlib
-    import sqlite3
-
     with contextlib.closing(sqlite3.connect(cast.world.folder / "payments.db")) as db:
         rows = db.execute(
             "select key from applied where what = 'reversed' group by key having count(*) > 1"
@@ -92,7 +105,7 @@ def child(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A Python process in the demo's folder; it never outlives the block."""
     process = subprocess.Popen(  # noqa: S603 - this interpreter, with modules of this package
         [sys.executable, *arguments],
-        cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, env={**os.environ, "NO_COLOR": "1"},
     )  # fmt: skip
     with process:

@@ -4,51 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
-from checkrein import Rein
 from checkrein.errors import BudgetExceeded
-from checkrein.session import Session
 from checkrein_integrations.demo import agent
 from checkrein_integrations.demo.agent import Heard
-from checkrein_integrations.demo.desk import CaseSystemDown, Desk
-from checkrein_integrations.demo.stage import Stage
-from checkrein_integrations.demo.world import CUSTOMERS, World
-
-PRICES = {"o1": 42.0, "o2": 269.0, "o3": 89.0, "o4": 75.0, "o5": 64.0}
-
-
-@dataclass
-class Cast:
-    """Everything that plays in the scenes."""
-
-    stage: Stage
-    world: World
-    rein: Rein
-    desk: Desk
-    model: Callable[[list[Any]], Any]
-    """A chat model: the scripted one with these steps, or the real one that was asked for."""
-    cap: float
-    """Dollars that the policy lets a session spend."""
-    case_system_down: list[str] = field(default_factory=list)
-    """Orders whose case cannot be closed."""
-    at_failure: list[str] = field(default_factory=list)
-    """The balance at the moment when the case system failed."""
-    sessions: dict[str, str] = field(default_factory=dict)
-    """Scene -> id of its session."""
-
-    def session(self, scene: str, intent: str) -> Session:
-        """The scene's session."""
-        session = self.rein.session(agent=agent.NAME, intent=intent)
-        self.sessions[scene] = session.id
-        return session
-
-    def close_case(self, order: str) -> None:
-        """The case system, as the desk reaches it."""
-        if order in self.case_system_down:
-            self.at_failure.append(str(self.world.balance()))
-            raise CaseSystemDown(f"the case system refused the connection for {order}")
+from checkrein_integrations.demo.cast import PRICES, Cast
+from checkrein_integrations.demo.desk import CaseSystemDown
+from checkrein_integrations.demo.world import CUSTOMERS
 
 
 def private_data(cast: Cast) -> None:
@@ -63,7 +26,7 @@ def private_data(cast: Cast) -> None:
     with cast.session("a", "refund o1") as session:
         answer = agent.run(
             cast.rein, cast.desk, session,
-            cast.model([*agent.refund_steps("o1", 42.0), agent.ai("Order o1 is refunded.")]),
+            cast.model([*agent.refund_steps("o1", PRICES["o1"]), agent.ai("Order o1 is refunded.")]),
             question, heard,
         )  # fmt: skip
     stored = json.dumps(cast.desk.look_up_order("o1"))
@@ -95,16 +58,23 @@ def big_refund(cast: Cast, how: str) -> None:
     )  # fmt: skip
     if how:
         stage.say(how, "wait")
-    before = world.balance()
+    before, heard = world.balance(), Heard()
     with cast.session("b", "refund o2") as session:
         answer = agent.run(
             cast.rein, cast.desk, session,
-            cast.model([*agent.refund_steps("o2", 269.0), _last_words("o2")]),
-            "Refund order o2 in full: it never arrived.", Heard(),
+            cast.model([*agent.refund_steps("o2", PRICES["o2"]), _last_words("o2")]),
+            "Refund order o2 in full: it never arrived.", heard,
         )  # fmt: skip
     decided = [r.state for r in cast.rein.read(session.id).records("approval")]
     after = world.balance()
-    stage.pairs({"the agent said": answer, "before": before, "after": after})
+    stage.pairs(
+        {
+            "pay_refund gave": heard.result_of("pay_refund"),
+            "the agent said": answer,
+            "before": before,
+            "after": after,
+        }
+    )
     stage.fact(approvals=decided, said=answer, before=str(before), after=str(after))
 
 
@@ -127,15 +97,15 @@ def late_failure(cast: Cast) -> None:
         "c", "A late failure is undone",
         "Order o3 is paid, recorded and mailed; then the case system is down.",
     )  # fmt: skip
-    before = world.balance()
+    before, heard = world.balance(), Heard()
     cast.case_system_down.append("o3")
     error = ""
     try:
         with cast.session("c", "refund o3") as session:
             agent.run(
                 cast.rein, cast.desk, session,
-                cast.model([*agent.refund_steps("o3", 89.0), agent.ai("Done.")]),
-                "Refund order o3 in full: it has the wrong size.", Heard(),
+                cast.model([*agent.refund_steps("o3", PRICES["o3"]), agent.ai("Done.")]),
+                "Refund order o3 in full: it has the wrong size.", heard,
             )  # fmt: skip
     except CaseSystemDown as raised:
         error = str(raised)
@@ -147,7 +117,8 @@ def late_failure(cast: Cast) -> None:
     ]
     stage.pairs(
         {
-            "it failed": error or "(the model did not get that far)",
+            "the model got": heard.result_of("send_mail"),
+            "then it failed": error or "(the model did not get that far)",
             "undone": " -> ".join(undone),
             "before": before,
             "at the failure": cast.at_failure[-1] if cast.at_failure else "",
@@ -186,6 +157,7 @@ def runaway(cast: Cast) -> None:
     spend = session.spend()
     stage.pairs(
         {
+            "the model got": heard.result_of("look_up_order"),
             "stopped by": refusal or "(nothing)",
             "spent": f"${spend.usd:.6f} of ${cast.cap:g} in {len(heard.requests)} model calls",
         }

@@ -43,7 +43,9 @@ class Stage:
 
     def say(self, text: object, mark: str = "") -> None:
         """A line of the story, wrapped under its indent."""
-        self.console.print(Padding(Text(clean(text), style=MARKS[mark]), (0, 0, 0, 2)))
+        self.console.print(
+            Padding(Text(clean(text), style=MARKS[mark]), (0, 0, 0, 2), expand=False)
+        )
 
     def pairs(self, values: Mapping[str, object], mark: str = "") -> None:
         """Names and values, one a line, wrapped under the value."""
@@ -52,7 +54,7 @@ class Stage:
         grid.add_column(overflow="fold")
         for name, value in values.items():
             grid.add_row(Text(clean(name), style="dim"), Text(clean(value), style=MARKS[mark]))
-        self.console.print(Padding(grid, (0, 0, 0, 2)))
+        self.console.print(Padding(grid, (0, 0, 0, 2), expand=False))
 
     def table(
         self, title: str, head: Sequence[str], rows: Sequence[Sequence[object]], right: int = 99
@@ -66,17 +68,10 @@ class Stage:
             header_style="bold" if terminal else "", pad_edge=False, padding=(0, 1, 0, 0),
         )  # fmt: skip
         for number, name in enumerate(head):
-            table.add_column(
-                name, overflow="fold", justify="right" if number >= right else "left"
-            )
+            table.add_column(name, overflow="fold", justify="right" if number >= right else "left")
         for row in rows:
             table.add_row(*(Text(clean(cell)) for cell in row))
-        self.console.print(Padding(table, (0, 0, 0, 2)))
-
-    def lines(self, text: str) -> None:
-        """Output of a command, as it came."""
-        for line in text.rstrip().splitlines():
-            self.console.print(Text(f"    | {clean(line)}", style="dim"), overflow="fold")
+        self.console.print(Padding(table, (0, 0, 0, 2), expand=False))
 
     def command(self, text: str) -> None:
         """A command line that can be copied: never wrapped."""

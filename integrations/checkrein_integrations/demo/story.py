@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import signal
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from typing import Any
 
 from checkrein import manager
 from checkrein.errors import ConfigError
+from checkrein_integrations.demo import killed
 from checkrein_integrations.demo.application import application, prepare
 from checkrein_integrations.demo.spans import Spans
 from checkrein_integrations.demo.stage import Stage
@@ -33,17 +35,23 @@ def tell(
     Raises `ConfigError` for options that cannot be used; nothing has been started then.
     """
     stage = Stage(as_json=as_json)
-    real = _real_model(model)
-    place = _folder(folder)
+    _check_installed()
     approver, how = _approver(answer, as_json=as_json)
     traced = Spans(keep=spans, otlp=otlp)
+    place = _folder(folder)
+    stage.console.print(
+        "A refund desk: an agent with a shop in SQLite, a payment service over HTTP and a "
+        "mailbox, supervised by checkrein."
+    )
+    stage.pairs({"model": model or "scripted, no key needed", "policy": place / "checkrein.toml"})
+    real = _real_model(model)
     cap = REAL_CAP if real is not None else CAP
     prepare(place, cap=cap)
     # A SIGTERM ends the demo as Ctrl-C does: the payment service must not stay behind.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with World(place) as world:
-            cast = _play(stage, world, place, real, cap, approver, how, traced)
+        with World(place) as world, killed.waiting_agent(place) as worker:
+            cast = _play(stage, world, place, real, cap, approver, how, traced, worker)
             if spans:
                 stage.table("Spans", ("span, duration, effect",), [(s,) for s in traced.tree()])
                 stage.facts["spans"] = traced.tree()
@@ -66,21 +74,11 @@ def _play(
     approver: Any,
     how: str,
     traced: Spans,
+    worker: Any,
 ) -> Any:
-    # These import LangChain, which takes a second: not before the options were checked.
+    # These import LangChain, which takes seconds: not before the options were checked.
     from checkrein_integrations.demo import agent, scenes, summary
-    from checkrein_integrations.demo.killed import crash
 
-    stage.console.print(
-        "A refund desk: an agent with a shop in SQLite, a payment service over HTTP and a "
-        "mailbox, supervised by checkrein."
-    )
-    stage.pairs(
-        {
-            "model": "scripted, billed as " + agent.PRICED_AS if real is None else str(real),
-            "policy": place / "checkrein.toml",
-        }
-    )
     rein, desk = application(
         place,
         world=world,
@@ -96,17 +94,21 @@ def _play(
         scenes.big_refund(cast, how)
         scenes.late_failure(cast)
         scenes.runaway(cast)
-        crash(cast)
+        killed.crash(cast, worker)
         summary.timeline(stage, rein, cast.sessions)
         summary.bill(stage, rein, cast.sessions)
     return cast
 
 
+def _check_installed() -> None:
+    missing = [n for n in ("langchain", "langgraph") if importlib.util.find_spec(n) is None]
+    if missing:
+        raise ConfigError(
+            f"checkrein demo needs {' and '.join(missing)}: pip install 'checkrein[demo]'"
+        )
+
+
 def _real_model(name: str | None) -> Any:
-    try:
-        import checkrein_integrations.langchain  # noqa: F401 - to find out whether it can be used
-    except ConfigError as error:
-        raise ConfigError(f"{error} (all that the demo needs: 'checkrein[demo]')") from error
     if name is None:
         return None
     from langchain.chat_models import init_chat_model

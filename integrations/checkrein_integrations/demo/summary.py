@@ -15,6 +15,7 @@ def timeline(stage: Stage, rein: Rein, sessions: Mapping[str, str]) -> None:
     """Every write, undo, refusal and question of all scenes, in the order in which they began."""
     rows: list[tuple[int, int, list[str]]] = []
     for scene, session in sessions.items():
+        own: list[tuple[int, int, list[str]]] = []
         open_calls: dict[tuple[str, int], list[str]] = {}
         for event in rein.read(session).events():
             row = _row(scene, event)
@@ -25,7 +26,10 @@ def timeline(stage: Stage, rein: Rein, sessions: Mapping[str, str]) -> None:
                 if begun is not None:
                     begun[3] = _ended(event)
             if row is not None:
-                rows.append((event.seq, event.at, row))
+                own.append((event.seq, event.at, row))
+        undone = any(row[1].startswith("undo ") for *_, row in own)
+        # A rollback of a session that changed nothing is no news.
+        rows += [entry for entry in own if undone or entry[2][1] != "rollback"]
     rows.sort()
     start = rows[0][1] if rows else 0
     shown = [[f"{(at - start) / 1e6:.1f}s", *row] for _, at, row in rows]

@@ -56,17 +56,22 @@ def recover(folder, settle, wait):
     rein.close()
 
 
+def tell(number):
+    sys.stdout.write(f"{number}\n")
+    sys.stdout.flush()
+
+
 def main():
     folder, settle = Path(sys.argv[1]), float(sys.argv[2])
     opened(folder, settle)[0].close()
     for line in sys.stdin:
         command, *rest = line.split()
         if command == "wait":
-            print(os.waitpid(int(rest[0]), 0)[1], flush=True)
+            tell(os.waitpid(int(rest[0]), 0)[1])
             continue
         pid = os.fork()
         if pid:
-            print(pid, flush=True)
+            tell(pid)
             continue
         code = 1
         try:

@@ -118,7 +118,7 @@ def aimed(world, method, over):
         time.sleep(0.005)
 
 
-def test_no_effect_is_left_half_done_and_none_is_undone_twice(tmp_path, full, processes):
+def test_no_effect_is_left_half_done_and_none_is_undone_twice(tmp_path, full, processes, capsys):
     wanted = 200 if full else 20
     with (
         World(tmp_path, late=LATE) as world,
@@ -154,11 +154,12 @@ def test_no_effect_is_left_half_done_and_none_is_undone_twice(tmp_path, full, pr
         time.sleep(SETTLE)
         report = rein.recover()
         assert not report.sessions
-        print(
-            f"{kills.total()} kills: {kills['work']} in the write path, {kills['recover']} in "
-            f"recover; {cuts.kinds['tool']} between intent and outcome, {cuts.kinds['undo']} "
-            "inside an undo"
-        )
+        with capsys.disabled():
+            sys.stdout.write(
+                f"\n{kills.total()} kills: {kills['work']} in the write path, "
+                f"{kills['recover']} in recover; {cuts.kinds['tool']} between intent and "
+                f"outcome, {cuts.kinds['undo']} inside an undo\n"
+            )
         assert cuts.kinds.total() >= wanted / 4
         check_world(tmp_path, world, rein)
         check_record(rein)

@@ -10,7 +10,6 @@ from langchain.agents import create_agent
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from checkrein import Rein
 from checkrein.session import Session
 from checkrein.telemetry import use
 from checkrein_integrations.demo.desk import AGENT, Desk
@@ -98,11 +97,12 @@ class Heard(BaseCallbackHandler):
         return next((str(m.content) for r in self.requests for m in r if m.type == "human"), "")
 
 
-def run(rein: Rein, desk: Desk, session: Session, model: Any, question: str, heard: Heard) -> str:
+def run(desk: Desk, session: Session, *, model: Any, question: str, heard: Heard) -> str:
     """Let the agent work inside an open session; its last words.
 
     Raises whatever ends the run.
     """
+    rein = desk.rein
     agent = create_agent(
         model, desk.tools, system_prompt=PROMPT, middleware=[CheckreinMiddleware(rein)], name=AGENT
     )

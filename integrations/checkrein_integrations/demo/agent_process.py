@@ -13,6 +13,7 @@ from pathlib import Path
 from checkrein_integrations.demo import agent
 from checkrein_integrations.demo.application import application
 from checkrein_integrations.demo.desk import AGENT
+from checkrein_integrations.testing.langchain import ai
 
 
 def main() -> None:
@@ -26,9 +27,12 @@ def main() -> None:
     names = " and ".join(order for order, _ in orders)
     with rein, rein.session(agent=AGENT, intent=f"refund {names}") as session:
         agent.run(
-            rein, desk, session, agent.scripted([*steps, agent.ai("Done.")]),
-            f"Refund orders {names}.", agent.Heard(),
-        )  # fmt: skip
+            desk,
+            session,
+            model=agent.scripted([*steps, ai("Done.")]),
+            question=f"Refund orders {names}.",
+            heard=agent.Heard(),
+        )
 
 
 if __name__ == "__main__":

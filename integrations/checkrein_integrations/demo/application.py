@@ -66,7 +66,7 @@ def application(
     folder: Path,
     *,
     world: World | None = None,
-    case_system: Callable[[str], None] = lambda order: None,
+    case_system: Callable[[str], None] | None = None,
     **overrides: Any,
 ) -> tuple[Rein, Desk]:
     """The desk's Rein, from the folder's policy, and its tools. `overrides` are of `Rein`."""

@@ -12,6 +12,7 @@ from checkrein_integrations.demo.agent import Heard
 from checkrein_integrations.demo.cast import PRICES, Cast
 from checkrein_integrations.demo.desk import CaseSystemDown
 from checkrein_integrations.demo.world import CUSTOMERS
+from checkrein_integrations.testing.langchain import ai, call
 
 
 def private_data(cast: Cast) -> None:
@@ -23,11 +24,11 @@ def private_data(cast: Cast) -> None:
     )  # fmt: skip
     before, heard = world.balance(), Heard()
     question = "casey.doyle@example.org asks for a refund of order o1. Please refund it in full."
+    steps = agent.refund_steps("o1", PRICES["o1"])
     with cast.session("a", "refund o1") as session:
         answer = agent.run(
-            cast.rein, cast.desk, session,
-            cast.model([*agent.refund_steps("o1", PRICES["o1"]), agent.ai("Order o1 is refunded.")]),
-            question, heard,
+            cast.desk, session, heard=heard, question=question,
+            model=cast.model([*steps, ai("Order o1 is refunded.")]),
         )  # fmt: skip
     stored = json.dumps(cast.desk.look_up_order("o1"))
     stage.pairs({"the user wrote": question, "the model got": heard.question()})
@@ -61,9 +62,8 @@ def big_refund(cast: Cast, how: str) -> None:
     before, heard = world.balance(), Heard()
     with cast.session("b", "refund o2") as session:
         answer = agent.run(
-            cast.rein, cast.desk, session,
-            cast.model([*agent.refund_steps("o2", PRICES["o2"]), _last_words("o2")]),
-            "Refund order o2 in full: it never arrived.", heard,
+            cast.desk, session, heard=heard, question="Refund order o2 in full: it never arrived.",
+            model=cast.model([*agent.refund_steps("o2", PRICES["o2"]), _last_words("o2")]),
         )  # fmt: skip
     decided = [r.state for r in cast.rein.read(session.id).records("approval")]
     after = world.balance()
@@ -81,7 +81,7 @@ def big_refund(cast: Cast, how: str) -> None:
 def _last_words(order: str) -> Callable[[Any], Any]:
     def step(messages: Any) -> Any:
         refused = getattr(messages[-1], "status", "") == "error"
-        return agent.ai(
+        return ai(
             f"Order {order} is NOT refunded: a person said no."
             if refused
             else f"Order {order} is refunded."
@@ -103,9 +103,9 @@ def late_failure(cast: Cast) -> None:
     try:
         with cast.session("c", "refund o3") as session:
             agent.run(
-                cast.rein, cast.desk, session,
-                cast.model([*agent.refund_steps("o3", PRICES["o3"]), agent.ai("Done.")]),
-                "Refund order o3 in full: it has the wrong size.", heard,
+                cast.desk, session, heard=heard,
+                question="Refund order o3 in full: it has the wrong size.",
+                model=cast.model([*agent.refund_steps("o3", PRICES["o3"]), ai("Done.")]),
             )  # fmt: skip
     except CaseSystemDown as raised:
         error = str(raised)
@@ -143,14 +143,14 @@ def runaway(cast: Cast) -> None:
         "d", "A runaway loop is capped",
         f"A (scripted) model asks for the same order for ever. A session may spend ${cast.cap:g}.",
     )  # fmt: skip
-    loop = [agent.ai("", agent.call("look_up_order", order="o4")) for _ in range(150)]
+    loop = [ai("", call("look_up_order", order="o4")) for _ in range(150)]
     tokens = round(agent.INPUT_TOKENS * cast.cap / 0.04)
     heard, refusal = Heard(), ""
     try:
         with cast.session("d", "a loop") as session:
             agent.run(
-                cast.rein, cast.desk, session, agent.scripted(loop, tokens),
-                "Look up order o4 until you are sure.", heard,
+                cast.desk, session, heard=heard, question="Look up order o4 until you are sure.",
+                model=agent.scripted(loop, tokens),
             )  # fmt: skip
     except BudgetExceeded as raised:
         refusal = str(raised)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import signal
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -13,6 +14,7 @@ from checkrein import manager
 from checkrein.errors import ConfigError
 from checkrein_integrations.demo import killed
 from checkrein_integrations.demo.application import application, prepare
+from checkrein_integrations.demo.cast import Cast
 from checkrein_integrations.demo.spans import Spans
 from checkrein_integrations.demo.stage import Stage
 from checkrein_integrations.demo.world import World
@@ -51,7 +53,10 @@ def tell(
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with World(place) as world, killed.waiting_agent(place) as worker:
-            cast = _play(stage, world, place, real, cap, approver, how, traced, worker)
+            cast = _play(
+                stage, world, worker,
+                real=real, cap=cap, approver=approver, how=how, traced=traced,
+            )  # fmt: skip
             if spans:
                 stage.table("Spans", ("span, duration, effect",), [(s,) for s in traced.tree()])
                 stage.facts["spans"] = traced.tree()
@@ -68,27 +73,31 @@ def tell(
 def _play(
     stage: Stage,
     world: World,
-    place: Path,
+    worker: subprocess.Popen[str],
+    *,
     real: Any,
     cap: float,
     approver: Any,
     how: str,
     traced: Spans,
-    worker: Any,
-) -> Any:
+) -> Cast:
     # These import LangChain, which takes seconds: not before the options were checked.
     from checkrein_integrations.demo import agent, scenes, summary
 
+    def close_case(order: str) -> None:
+        cast.close_case(order)
+
+    def model(steps: list[Any]) -> Any:
+        return agent.scripted(steps) if real is None else real
+
     rein, desk = application(
-        place,
+        world.folder,
         world=world,
-        case_system=lambda order: cast.close_case(order),
+        case_system=close_case,
         plugins=[("console", approver)],
         tracer_provider=traced.provider,
     )
-    cast = scenes.Cast(
-        stage, world, rein, desk, agent.scripted if real is None else lambda steps: real, cap
-    )
+    cast = Cast(stage, world, rein, desk, model, cap)
     with rein:
         scenes.private_data(cast)
         scenes.big_refund(cast, how)
@@ -147,7 +156,7 @@ def _approver(answer: bool | None, *, as_json: bool) -> tuple[Any, str]:
     return manager.build("console", options), how
 
 
-def _where_next(stage: Stage, place: Path, cast: Any) -> None:
+def _where_next(stage: Stage, place: Path, cast: Cast) -> None:
     stage.console.print()
     stage.console.print("Look around (everything is kept in that folder)", style="bold")
     stage.command(f"cd {place}")

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from email.message import EmailMessage
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 CUSTOMERS = (
     ("c1", "casey.doyle@example.org", "212-555-0142"),
@@ -126,7 +126,7 @@ class World:
             service.wait()
         (self.folder / "payments.port").unlink(missing_ok=True)
 
-    def __enter__(self) -> World:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,8 +9,6 @@ from langchain.agents import create_agent
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
-from checkrein.session import Session
-from checkrein.telemetry import use
 from checkrein_integrations.demo.desk import AGENT, Desk
 from checkrein_integrations.langchain import CheckreinMiddleware
 from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
@@ -97,23 +94,20 @@ class Heard(BaseCallbackHandler):
         return next((str(m.content) for r in self.requests for m in r if m.type == "human"), "")
 
 
-def run(desk: Desk, session: Session, *, model: Any, question: str, heard: Heard) -> str:
-    """Let the agent work inside an open session; its last words.
+def run(desk: Desk, *, model: Any, question: str, heard: Heard) -> str:
+    """Let the agent work inside the open session; its last words.
 
     Raises whatever ends the run.
     """
-    rein = desk.rein
     agent = create_agent(
-        model, desk.tools, system_prompt=PROMPT, middleware=[CheckreinMiddleware(rein)], name=AGENT
+        model,
+        desk.tools,
+        system_prompt=PROMPT,
+        middleware=[CheckreinMiddleware(desk.rein)],
+        name=AGENT,
     )
-    span = rein.telemetry.session(AGENT, session.id)
-    try:
-        with use(span) if span is not None else contextlib.nullcontext():
-            state = agent.invoke(
-                {"messages": [{"role": "user", "content": question}]},
-                {"callbacks": [heard], "recursion_limit": 200},
-            )
-    finally:
-        if span is not None:
-            span.end()
+    state = agent.invoke(
+        {"messages": [{"role": "user", "content": question}]},
+        {"callbacks": [heard], "recursion_limit": 200},
+    )
     return str(state["messages"][-1].content)

@@ -25,10 +25,9 @@ def main() -> None:
         return  # whoever started it is gone
     rein, desk = application(Path(folder))
     names = " and ".join(order for order, _ in orders)
-    with rein, rein.session(agent=AGENT, intent=f"refund {names}") as session:
+    with rein, rein.session(agent=AGENT, intent=f"refund {names}"):
         agent.run(
             desk,
-            session,
             model=agent.scripted([*steps, ai("Done.")]),
             question=f"Refund orders {names}.",
             heard=agent.Heard(),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from checkrein import Rein
 from checkrein.session import Session
+from checkrein.telemetry import use
 from checkrein_integrations.demo.desk import AGENT, CaseSystemDown, Desk
 from checkrein_integrations.demo.stage import Stage
 from checkrein_integrations.demo.world import ORDERS, World
@@ -35,11 +37,18 @@ class Cast:
     sessions: dict[str, str] = field(default_factory=dict)
     """Scene -> id of its session."""
 
-    def session(self, scene: str, intent: str) -> Session:
-        """The scene's session."""
+    @contextmanager
+    def session(self, scene: str, intent: str) -> Iterator[Session]:
+        """The scene's session, its calls and its rollback under one span."""
         session = self.rein.session(agent=AGENT, intent=intent)
         self.sessions[scene] = session.id
-        return session
+        span = self.rein.telemetry.session(AGENT, session.id)
+        try:
+            with use(span) if span is not None else nullcontext(), session:
+                yield session
+        finally:
+            if span is not None:
+                span.end()
 
     def close_case(self, order: str) -> None:
         """The case system, as the desk reaches it."""

@@ -25,9 +25,9 @@ def private_data(cast: Cast) -> None:
     before, heard = world.balance(), Heard()
     question = "casey.doyle@example.org asks for a refund of order o1. Please refund it in full."
     steps = agent.refund_steps("o1", PRICES["o1"])
-    with cast.session("a", "refund o1") as session:
+    with cast.session("a", "refund o1"):
         answer = agent.run(
-            cast.desk, session, heard=heard, question=question,
+            cast.desk, heard=heard, question=question,
             model=cast.model([*steps, ai("Order o1 is refunded.")]),
         )  # fmt: skip
     stored = json.dumps(cast.desk.look_up_order("o1"))
@@ -62,7 +62,7 @@ def big_refund(cast: Cast, how: str) -> None:
     before, heard = world.balance(), Heard()
     with cast.session("b", "refund o2") as session:
         answer = agent.run(
-            cast.desk, session, heard=heard, question="Refund order o2 in full: it never arrived.",
+            cast.desk, heard=heard, question="Refund order o2 in full: it never arrived.",
             model=cast.model([*agent.refund_steps("o2", PRICES["o2"]), _last_words("o2")]),
         )  # fmt: skip
     decided = [r.state for r in cast.rein.read(session.id).records("approval")]
@@ -103,7 +103,7 @@ def late_failure(cast: Cast) -> None:
     try:
         with cast.session("c", "refund o3") as session:
             agent.run(
-                cast.desk, session, heard=heard,
+                cast.desk, heard=heard,
                 question="Refund order o3 in full: it has the wrong size.",
                 model=cast.model([*agent.refund_steps("o3", PRICES["o3"]), ai("Done.")]),
             )  # fmt: skip
@@ -149,7 +149,7 @@ def runaway(cast: Cast) -> None:
     try:
         with cast.session("d", "a loop") as session:
             agent.run(
-                cast.desk, session, heard=heard, question="Look up order o4 until you are sure.",
+                cast.desk, heard=heard, question="Look up order o4 until you are sure.",
                 model=agent.scripted(loop, tokens),
             )  # fmt: skip
     except BudgetExceeded as raised:

@@ -163,7 +163,7 @@ def test_an_interrupted_demo_leaves_nothing_running(tmp_path, number):
         process.send_signal(number)
         _, problems = process.communicate(timeout=60)
     assert process.returncode == 130, problems
-    assert problems.splitlines()[-1] == "checkrein: interrupted"
+    assert "Traceback" not in problems
     assert services(folder) == []
 
 

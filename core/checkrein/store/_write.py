@@ -42,24 +42,23 @@ _CHANGE = (
 
 # One conditional statement decides whether there is room; nothing is read before.
 _TAKE = (
-    "UPDATE accounts SET held = held + ?3 "
-    "WHERE account = ?1 AND unit = ?2 AND spent + held + ?3 <= ?4"
+    "UPDATE accounts SET held = held + ? WHERE account = ? AND unit = ? AND spent + held + ? <= ?"
 )
 _TAKE_WINDOW = (
-    "UPDATE accounts SET held = held + ?3, span = max(span, ?5) "
-    "WHERE account = ?1 AND unit = ?2 AND held + ?3 + CASE WHEN span <= ?5 THEN recent ELSE "
-    "(SELECT coalesce(sum(amount), 0) FROM bookings WHERE account = ?1 AND at > ?6 - ?5) END <= ?4"
+    "UPDATE accounts SET held = held + ?, span = max(span, ?) "
+    "WHERE account = ? AND unit = ? AND held + ? + CASE WHEN span <= ? THEN recent ELSE "
+    "(SELECT coalesce(sum(amount), 0) FROM bookings WHERE account = ? AND at > ?) END <= ?"
 )
 _ACCOUNT = "INSERT OR IGNORE INTO accounts VALUES (?, ?, 0, 0, 0, ?)"
 # `recent` is kept as a running sum, so that admission does not add up a long window each time.
 _SLIDE = (
     "UPDATE accounts SET recent = recent - (SELECT coalesce(sum(b.amount), 0) FROM bookings b "
-    "WHERE b.account = ?1 AND b.at <= ?2 - max(span, ?3)) WHERE account = ?1 AND EXISTS "
-    "(SELECT 1 FROM bookings b WHERE b.account = ?1 AND b.at <= ?2 - max(span, ?3))"
+    "WHERE b.account = ? AND b.at <= ? - max(span, ?)) WHERE account = ? AND EXISTS "
+    "(SELECT 1 FROM bookings b WHERE b.account = ? AND b.at <= ? - max(span, ?))"
 )
 _PRUNE = (
-    "DELETE FROM bookings WHERE account = ?1 AND at <= "
-    "?2 - (SELECT max(span, ?3) FROM accounts WHERE account = ?1)"
+    "DELETE FROM bookings WHERE account = ? AND at <= "
+    "? - (SELECT max(span, ?) FROM accounts WHERE account = ?)"
 )
 _HOLD = "INSERT INTO holds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 # Two statements: DELETE ... RETURNING costs 2 us more than both.
@@ -74,12 +73,15 @@ _BOOKING = (
 )
 _PUT = (
     "INSERT INTO records (kind, id, state, session, label, created, updated, body) "
-    "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7) ON CONFLICT (kind, id) DO "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (kind, id) DO "
 )
-_REPLACE = "UPDATE SET state = ?3, session = ?4, label = ?5, updated = ?6, body = ?7"
+_REPLACE = (
+    "UPDATE SET state = excluded.state, session = excluded.session, label = excluded.label, "
+    "updated = excluded.updated, body = excluded.body"
+)
 _PUT_EXISTING = (
-    "UPDATE records SET state = ?3, session = ?4, label = ?5, updated = ?6, body = ?7 "
-    "WHERE kind = ?1 AND id = ?2"
+    "UPDATE records SET state = ?, session = ?, label = ?, updated = ?, body = ? "
+    "WHERE kind = ? AND id = ?"
 )
 
 
@@ -129,13 +131,17 @@ def discard(prepared: Prepared, vault: Vault) -> None:
 
 
 def _put(put: Put, at: int) -> tuple[str, tuple[Any, ...]]:
-    values = (put.kind, put.id, put.state, put.session, put.label, at, dumps(put.body))
+    body = dumps(put.body)
+    values: tuple[Any, ...] = (
+        put.kind, put.id, put.state, put.session, put.label, at, at, body
+    )  # fmt: skip
     states = put.if_state
     if states is None:
         return _PUT + _REPLACE, values
     wanted = tuple(state for state in states if state)
-    marks = ", ".join(f"?{8 + i}" for i in range(len(wanted)))
+    marks = ", ".join("?" * len(wanted))
     if "" not in states:
+        values = (put.state, put.session, put.label, at, body, put.kind, put.id)
         return f"{_PUT_EXISTING} AND state IN ({marks})", values + wanted
     if not wanted:
         return _PUT + "NOTHING", values
@@ -232,21 +238,23 @@ def _settle(cursor: sqlite3.Cursor, settle: SettleRow) -> None:
 
 def _take(cursor: sqlite3.Cursor, hold: HoldRow, index: int, at: int) -> None:
     execute = cursor.execute
+    account, amount = hold.account, hold.amount
     # A limit beyond what can ever be booked is no limit, and need not fit 64 bits.
     limit = max(-1, min(hold.limit, 2**62))
     span = 0 if hold.window is None else micros(hold.window)
     take: str
     values: tuple[Any, ...]
     if span:
-        execute(_SLIDE, (hold.account, at, span))
+        execute(_SLIDE, (account, at, span, account, account, at, span))
         if cursor.rowcount:
-            execute(_PRUNE, (hold.account, at, span))
-        take, values = _TAKE_WINDOW, (hold.account, hold.unit, hold.amount, limit, span, at)
+            execute(_PRUNE, (account, at, span, account))
+        take = _TAKE_WINDOW
+        values = (amount, span, account, hold.unit, amount, span, account, at - span, limit)
     else:
-        take, values = _TAKE, (hold.account, hold.unit, hold.amount, limit)
+        take, values = _TAKE, (amount, account, hold.unit, amount, limit)
     taken = execute(take, values).rowcount
     # No room, or no row yet.
-    if not taken and execute(_ACCOUNT, (hold.account, hold.unit, span)).rowcount:
+    if not taken and execute(_ACCOUNT, (account, hold.unit, span)).rowcount:
         taken = execute(take, values).rowcount
     if not taken:
         _refuse(cursor, hold, index, at, span)
@@ -255,8 +263,8 @@ def _take(cursor: sqlite3.Cursor, hold: HoldRow, index: int, at: int) -> None:
             _HOLD,
             (
                 hold.id,
-                hold.account,
-                hold.amount,
+                account,
+                amount,
                 hold.unit,
                 hold.settle,
                 hold.call,
@@ -288,8 +296,8 @@ def read_balance(
     if span:
         row = cursor.execute(
             "SELECT unit, (SELECT coalesce(sum(amount), 0) FROM bookings "
-            "WHERE account = ?1 AND at > ?2), held FROM accounts WHERE account = ?1",
-            (account, at - span),
+            "WHERE account = ? AND at > ?), held FROM accounts WHERE account = ?",
+            (account, at - span, account),
         ).fetchone()
     else:
         row = cursor.execute(

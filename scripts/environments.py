@@ -3,7 +3,7 @@
 Each is named in pyproject.toml under `[tool.checkrein.environments]` and lies in
 `.envs/NAME-pyX.Y`, installed with pip from `requirements/NAME.txt` (pinned, with hashes).
 It is made anew when the requirements, pyproject.toml or the interpreter changed.
-Needs Python 3.11 or newer and pip; nothing else.
+Needs Python 3.11, 3.12 or 3.13 (the requirements are resolved for these) and pip.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ import venv
 from dataclasses import dataclass
 from pathlib import Path
 
-if sys.version_info < (3, 11):  # noqa: UP036 - the scripts run on whatever `python3` is
-    sys.exit(f"checkrein needs Python 3.11 or newer; this is {sys.version.split()[0]}")
+if not (3, 11) <= sys.version_info[:2] <= (3, 13):  # the scripts run on whatever `python3` is
+    sys.exit(
+        f"checkrein's scripts need Python 3.11, 3.12 or 3.13; this is {sys.version.split()[0]}"
+    )
 
 import tomllib
 

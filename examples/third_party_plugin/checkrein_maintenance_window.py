@@ -19,8 +19,7 @@ from checkrein import Ask, Call, Deny, Plugin
 
 RULE = "maintenance_window"
 DAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
-LOOK_AHEAD = timedelta(days=31)
-"""How far ahead the next window is looked for, to be named in a refusal."""
+LOOK_AHEAD = timedelta(days=31)  # to name the next window in a refusal
 LONGEST_REPEATED = timedelta(days=7)
 MOST_BYTES = 1_000_000
 LONGEST = timedelta(days=366)
@@ -53,9 +52,8 @@ class Rule:
 
     def falls_on(self, day: date) -> bool:
         """Whether an occurrence begins on `day` (in the event's own time zone)."""
-        if day < self.first or (self.last is not None and day > self.last):
-            return False
-        if day.weekday() not in self.days:
+        over = self.last is not None and day > self.last
+        if over or day < self.first or day.weekday() not in self.days:
             return False
         if self.weekly:
             return (self._week(day) - self._week(self.first)).days // 7 % self.interval == 0
@@ -214,8 +212,7 @@ def _moment(line: Line, value: str, zone: tzinfo) -> tuple[datetime, bool]:
             return datetime.combine(_date(value), time(), zone), True
         if re.fullmatch(r"\d{8}T\d{6}Z?", value, re.ASCII):
             clock = time(int(value[9:11]), int(value[11:13]), int(value[13:15]))
-            if value.endswith("Z"):
-                zone = UTC
+            zone = UTC if value[-1] == "Z" else zone
             return datetime.combine(_date(value[:8]), clock, zone), False
     except ValueError as problem:
         raise CalendarError(line.number, f"{line.name}: {problem}") from None
@@ -240,11 +237,8 @@ def _length(
         end, whole = _moment(line, line.value, zone)
         if whole != all_day:
             raise CalendarError(line.number, "DTEND is not of the form of DTSTART")
-        length = (
-            end.replace(tzinfo=None) - start.replace(tzinfo=None)
-            if all_day
-            else end.astimezone(UTC) - start.astimezone(UTC)
-        )
+        # Whole days are counted on the calendar, hours on the clock of the world.
+        length = end - start if all_day else end.astimezone(UTC) - start.astimezone(UTC)
     elif "DURATION" in lines:
         line = lines["DURATION"][0]
         form = r"\+?P(?:(\d+)W|(?=[\dT])(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?)"
@@ -279,10 +273,9 @@ def _rule(line: Line, start: datetime, all_day: bool, zone: tzinfo) -> tuple[Rul
         raise CalendarError(line.number, f"RRULE: FREQ={frequency} is not supported")
     interval = _number(line, "INTERVAL", parts.pop("INTERVAL", "1"))
     week_start = _weekday(line, parts.pop("WKST", "MO"))
+    days = frozenset({start.weekday()} if frequency == "WEEKLY" else range(7))
     if "BYDAY" in parts:
         days = frozenset(_weekday(line, day) for day in parts.pop("BYDAY").split(","))
-    else:
-        days = frozenset({start.weekday()} if frequency == "WEEKLY" else range(7))
     count = parts.pop("COUNT", None)
     until_text = parts.pop("UNTIL", None)
     if parts:

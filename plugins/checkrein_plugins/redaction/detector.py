@@ -35,6 +35,8 @@ class Detector:
     retry: bool = True
     """A refused candidate may hide another that starts inside it: search on from its second
     byte. Only for patterns whose matches are short, or the time would grow with their square."""
+    dense: bool = False
+    """Candidates are frequent in ordinary text: worth to search only close to a trigger."""
     lookback: bool = False
     """A match may begin in front of the stretch: its value stands behind words in the pattern."""
 

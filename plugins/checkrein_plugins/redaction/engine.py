@@ -21,13 +21,15 @@ from checkrein_plugins.redaction.linear import ANCHOR, matcher, options
 
 SMALL = 192
 """Bytes that a piece with triggers in it is cut down to, if there are joints."""
+FEW = 4
+"""So many patterns are run over a long piece rather than cut it."""
 
 
 SHORTEST = 6
 """Characters of the shortest value: a keyed secret. Less is not searched."""
 _REMEMBERED = 4096
 """Sets of triggers whose detectors are kept."""
-_Run: TypeAlias = tuple[Any, Check, bool, bool]
+_Run: TypeAlias = tuple[Any, Check, bool, bool, bool]
 
 
 class Step(NamedTuple):
@@ -65,7 +67,10 @@ class Engine:
             for trigger in detector.triggers:
                 triggers.setdefault(trigger, []).append(index)
             self._all_runs.append(
-                (matcher(detector.pattern), detector.check, detector.retry, detector.lookback)
+                (
+                    matcher(detector.pattern), detector.check,
+                    detector.retry, detector.lookback, detector.dense,
+                )
             )
         chosen = re2.Set.SearchSet(options())
         for trigger in triggers:
@@ -107,7 +112,8 @@ class Engine:
             opening, header = pieces.pem_header(data, start, limit, final)
             if opening >= 0:
                 if header < 0:
-                    return Step(self._upto(data, start, opening, found))
+                    end = pieces.last_joint(data, start, opening)
+                    return Step(self._upto(data, start, end, found) if end else start)
                 return self._block(data, start, opening, header, final, found)
         if final and size <= start + pieces.PIECE:
             return Step(self._upto(data, start, size, found))
@@ -168,17 +174,23 @@ class Engine:
             raise DetectorFailed("the trigger set")
         if len(hits) == 1:
             return
-        while end - start > 2 * SMALL:
-            # Short stretches call for few patterns each.
-            cut = pieces.joint(data, start, start + SMALL)
-            if cut == 0:
-                break
-            self._piece(data, start, cut, found)
-            start = cut
-            low = start - CONTEXT if start > CONTEXT else 0
-        else:
+        if end - start > 2 * SMALL and self._worth_cutting(hits):
+            while end - start > 2 * SMALL:
+                cut = pieces.joint(data, start, start + SMALL)
+                if cut == 0:
+                    break
+                self._piece(data, start, cut, found)
+                start = cut
+                low = start - CONTEXT if start > CONTEXT else 0
             hits = self._match(data[low:end])
+            if hits is None or self._canary not in hits:
+                raise DetectorFailed("the trigger set")
         self._patterns(data, low, start, end, hits, found)
+
+    def _worth_cutting(self, hits: Sequence[int]) -> bool:
+        """Whether short stretches, each with few patterns, are cheaper than one long one."""
+        runs = self._runs_for(tuple(hits))
+        return len(runs) > FEW or any(dense for *_, dense in runs)
 
     def _patterns(
         self, data: bytes, low: int, start: int, end: int, hits: Sequence[int], found: list[Finding]
@@ -186,12 +198,8 @@ class Engine:
         """Run the patterns that the triggers in `hits` call for."""
         if len(hits) == 1:
             return
-        key = tuple(hits)
-        runs = self._runs.get(key)
-        if runs is None:
-            runs = self._runs_for(key)
         categories = self.categories
-        for match, check, retry, lookback in runs:
+        for match, check, retry, lookback, _ in self._runs_for(tuple(hits)):
             at = low if lookback else start
             while True:
                 first, last = match(ANCHOR, data, at, end)[0]
@@ -207,6 +215,9 @@ class Engine:
 
     def _runs_for(self, hits: tuple[int, ...]) -> tuple[_Run, ...]:
         """The detectors that these triggers call for."""
+        runs = self._runs.get(hits)
+        if runs is not None:
+            return runs
         indexes = {index for hit in hits if hit != self._canary for index in self._called[hit]}
         runs = tuple(self._all_runs[index] for index in sorted(indexes))
         if len(self._runs) < _REMEMBERED:

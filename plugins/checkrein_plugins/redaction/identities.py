@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from checkrein_plugins.redaction.detector import Detector, glued
+from checkrein_plugins.redaction.detector import Check, Detector, glued
 from checkrein_plugins.redaction.findings import Finding
 from checkrein_plugins.redaction.linear import Words
 from checkrein_plugins.redaction.validators import luhn
@@ -166,14 +167,8 @@ NUMERIC = (
         Words(rb"steuer-id|steueridentifikation|steuernummer|national id|identity number|tax number|personal id"),
     ),
 )  # fmt: skip
-"""Numbers without letters. To add one, add a row here, its shape to `NUMERIC_SHAPES`, and a trigger
-to the detector in `numbers` if none of those there is part of it."""
-
-NUMERIC_SHAPES = (
-    r"d{9}", r"d{11}", r"d{12}", r"d{15}", r"d{18}", r"dd ddd ddd ddd", r"ddd\.ddd\.ddd-dd",
-    r"dddd[. ]dd[. ]ddd", r"d dd dd dd ddd ddd dd", r"dddd dddd dddd", r"(?:dd)?dddddd[-+]dddd",
-    r"dddddd-ddddddd", r"ddd[ -]ddd[ -]ddd", r"ddd?[ /-]ddd[ /-]ddd(?:dd)?(?:[ /-]d{1,3})?",
-)  # fmt: skip
+"""Numbers without letters. To add one, add a row here, and a trigger to the detector in `numbers`
+if none of those there is part of it."""
 
 LETTERED = (
     Identity("uk_nino", _NINO + r" ?\d\d ?\d\d ?\d\d ?[A-D]", _always),
@@ -186,13 +181,23 @@ LETTERED = (
 )
 """Numbers with letters. To add one, add a row here and its form to the detector below."""
 
-_NUMERIC_FORMS = tuple((row, re.compile(row.form)) for row in NUMERIC)
-_LETTERED_FORMS = tuple((row, re.compile(row.form)) for row in LETTERED)
+_Rows: TypeAlias = tuple[tuple[Identity, re.Pattern[str]], ...]
+_NUMERIC_FORMS: _Rows = tuple((row, re.compile(row.form)) for row in NUMERIC)
+_LETTERED_FORMS: _Rows = tuple((row, re.compile(row.form)) for row in LETTERED)
+_NUMERIC_SHAPES = tuple(
+    re.compile(re.sub(r"\\d|\[\d(?:-\d|\d)\]|19|20", lambda found: "dd" if found[0] in "1920" else "d", row.form))
+    for row in NUMERIC
+)
 
 
-def numeric_identity(data: bytes, start: int, end: int) -> Finding | None:
-    """The first row of `NUMERIC` whose form, words and check agree."""
-    return _first(_NUMERIC_FORMS, data, start, end)
+def numeric_check(shape: str) -> Check | None:
+    """The check for numbers of a shape (see `numbers`), if a row of `NUMERIC` has it."""
+    rows = tuple(
+        row
+        for row, form in zip(_NUMERIC_FORMS, _NUMERIC_SHAPES, strict=True)
+        if form.fullmatch(shape)
+    )
+    return functools.partial(_first, rows) if rows else None
 
 
 def _lettered_identity(data: bytes, start: int, end: int) -> Finding | None:
@@ -202,9 +207,8 @@ def _lettered_identity(data: bytes, start: int, end: int) -> Finding | None:
     return _first(_LETTERED_FORMS, data, start, end)
 
 
-def _first(
-    rows: tuple[tuple[Identity, re.Pattern[str]], ...], data: bytes, start: int, end: int
-) -> Finding | None:
+def _first(rows: _Rows, data: bytes, start: int, end: int) -> Finding | None:
+    """The first row whose form, words and check agree."""
     text = data[start:end].decode("ascii").upper()
     for row, form in rows:
         if form.fullmatch(text) is None:

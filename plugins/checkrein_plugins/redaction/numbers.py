@@ -11,7 +11,7 @@ import re
 from checkrein_plugins.redaction import phones
 from checkrein_plugins.redaction.detector import Check, Detector, behind, digits_of, glued
 from checkrein_plugins.redaction.findings import Finding
-from checkrein_plugins.redaction.identities import NUMERIC_SHAPES, numeric_identity
+from checkrein_plugins.redaction.identities import numeric_check
 from checkrein_plugins.redaction.linear import Words
 from checkrein_plugins.redaction.validators import card_network, luhn, us_ssn
 
@@ -88,7 +88,6 @@ _ZERO = re.compile(
     rb"|\d{1,2}\)?[ -]\d{4}[ -]\d{4})"
 )
 _COMPILED = tuple((re.compile(shape), checks) for shape, checks in _SHAPES)
-_NUMERIC = re.compile("|".join(NUMERIC_SHAPES))
 _ANY = re.compile("|".join([shape.replace("\\1", "[ .-]") for shape, _ in _SHAPES]))
 _AS_SHAPE = bytes(100 if 48 <= byte <= 57 else byte for byte in range(256))
 _REMEMBERED = 4096
@@ -101,8 +100,9 @@ def _checks_for(shape: bytes) -> tuple[Check, ...]:
     """Which checks may take a run of this shape."""
     text = shape.decode("ascii")
     found: list[Check] = []
-    if _NUMERIC.fullmatch(text):
-        found.append(numeric_identity)
+    identity = numeric_check(text)
+    if identity is not None:
+        found.append(identity)
     if _ANY.fullmatch(text):
         for form, checks in _COMPILED:
             if form.fullmatch(text):
@@ -184,5 +184,6 @@ DETECTORS = (
         ),
         _number,
         retry=False,
+        dense=True,
     ),
 )  # fmt: skip

@@ -31,7 +31,9 @@ def worded(data: bytes, start: int, end: int) -> bool:
 
 
 def _phone(data: bytes, start: int, end: int, kind: str) -> Finding | None:
-    """Take the extension in."""
+    """Take the extension in, and leave out a bracket that is not closed."""
+    if data[start] == 40 and data.find(b")", start, end) < 0:
+        start += 1
     follow = data[end : end + 1]
     if follow and follow in b" xXeE":
         extension = _EXTENSION.match(behind(data, end, 12))

@@ -184,36 +184,8 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,80}(?:(?:\.|->|::)[A-Za-z_][A
 _CALL = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,80}[(\[]")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _HEX = re.compile(r"[0-9a-fA-F]{16,128}")
-_VALUE_END = re.compile(rb"[\s\"'`,;<>\x00\x01]|$")
-
-
-def _keyed(data: bytes, start: int, end: int) -> Finding | None:
-    """A value behind a name that says it is secret, if it looks like one."""
-    raw = data[start:end]
-    name = _NAME.match(raw)
-    if name is None:
-        return None
-    value_at = start + name.end()
-    quote = data[value_at - 1 : value_at]
-    if quote in (b'"', b"'", b"`"):
-        stop = data.find(quote, value_at, value_at + 512)
-        if stop < 0:
-            stop = end
-        for char in data[value_at:stop]:
-            if char <= 32:
-                stop = value_at + data[value_at:stop].index(char)
-                break
-    else:
-        stop = end
-    value = data[value_at:stop].decode("latin-1")
-    key = name[0].lower()
-    if not _secret_like(value, key, quoted=quote in (b'"', b"'", b"`", b"\1")):
-        return None
-    return Finding(value_at, stop, "secret", "keyed")
-
-
 _NAME = re.compile(
-    rb"(?i)[a-z_-]{2,12}[a-z0-9_.-]{0,24}[\"'`]?(?:[ \t]{0,4}(?:=>|:=|==?|:|\x01)[ \t]{0,4}"
+    rb"(?i)[a-z_-]{2,12}(?: key)?[a-z0-9_.-]{0,24}[\"'`]?(?:[ \t]{0,4}(?:=>|:=|==?|:|\x01)[ \t]{0,4}"
     rb"|[ \t]{1,4}(?:is[ \t]{1,2})?)(?:(?:bearer|basic|token)[ \t]{1,4})?[\"'`]?"
 )
 
@@ -244,13 +216,26 @@ def _secret_like(value: str, key: bytes, quoted: bool) -> bool:
     return kinds >= 2 and entropy(value) >= (3.2 if _STRONG.search(key) else 3.7)
 
 
-def _keyed_checked(data: bytes, start: int, end: int) -> Finding | None:
-    name_end = min(end, start + 40)
-    head = data[start:name_end].lower()
-    if _WEAK_NAME.search(before(data, start, 10)[-10:] + head[:20].split(b"=")[0].split(b":")[0]):
-        if not _STRONG.search(head):
+def _keyed(data: bytes, start: int, end: int) -> Finding | None:
+    """A value behind a name that says it is secret, if it looks like one."""
+    name = _NAME.match(data, start, end)
+    if name is None:
+        return None
+    key = name[0].lower()
+    before_name = before(data, start, 10)
+    if _WEAK_NAME.search(before_name + _SEPARATOR.split(key, maxsplit=1)[0]) and not _STRONG.search(key):
+        return None
+    at = name.end()
+    quoted = data[at - 1] in b"\"'`\1"
+    value = data[at:end].decode("latin-1")
+    if not quoted and not _SEPARATOR.search(key):
+        # "password Tr0ub4dor": without a sign in between it has to look like nothing else.
+        if not any(char.isdigit() for char in value):
             return None
-    return _keyed(data, start, end)
+    return Finding(at, end, "secret", "keyed") if _secret_like(value, key, quoted) else None
+
+
+_SEPARATOR = re.compile(rb"[=:\x01]")
 
 
 DETECTORS = (
@@ -276,7 +261,7 @@ DETECTORS = (
     ),
     Detector(
         "url_password", frozenset({"secret"}),
-        rb"\b[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s\"'<>/@:\x00-\x20]{0,128}:[^\s\"'<>/\x00-\x20]{1,256}@",
+        rb"\b[A-Za-z][A-Za-z0-9+.-]{1,20}://[^\s\"'<>/@:\x00-\x20\xd7]{0,128}:[^\s\"'<>/\x00-\x20\xd7]{1,256}@",
         (rb"://[^\s\"'<>/@:]{0,64}:[^\s\"'<>/@]",),
         _password_in_url,
     ),
@@ -284,9 +269,10 @@ DETECTORS = (
         "keyed", frozenset({"secret"}),
         rb"(?i)(?:passw(?:or)?d|passwd|passphrase|pass|pwd|secret|token|api[_ .-]?key|apikey|access[_ .-]?key|account[_-]?key"
         rb"|private[_-]?key|signing[_-]?key|encryption[_-]?key|shared[_-]?access[_-]?key|credential|authorization|bearer|x-api-key|authtoken)"
-        rb"[a-z0-9_.-]{0,24}[\"'`]?(?:[ \t]{0,4}(?:=>|:=|==?|:|\x01)[ \t]{0,4}|[ \t]{1,4}(?:is[ \t]{1,2})?)(?:(?:bearer|basic|token)[ \t]{1,4})?[\"'`]?[^\s\"'`,;<>\x00\x01]{6,}",
+        rb"[a-z0-9_.-]{0,24}[\"'`]?(?:[ \t]{0,4}(?:=>|:=|==?|:|\x01)[ \t]{0,4}|[ \t]{1,4}(?:is[ \t]{1,2})?)(?:(?:bearer|basic|token)[ \t]{1,4})?"
+        rb"(?:\"[^\s\"\x00\x01\xd7]{6,}|'[^\s'\"\x00\x01\xd7]{6,}|`[^\s`\"\x00\x01\xd7]{6,}|[^\s\"'`,;<>\x00\x01\xd7]{6,})",
         (rb"(?i)passw|passph|pass[\"']?[:=]|pwd|secret|token|api[_ .-]?key|access[_ .-]?key|account.?key|private.?key|signing.?key|encryption.?key|credential|authoriz|bearer",),
-        _keyed_checked,
+        _keyed,
         lookback=True,
     ),
 )  # fmt: skip

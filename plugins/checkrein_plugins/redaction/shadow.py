@@ -28,14 +28,13 @@ _INVISIBLE = (
     "\u200b-\u200f\u202a-\u202e\u2060-\u206f\u20d0-\u20ff\u3164\ufe00-\ufe0f\ufe20-\ufe2f\ufeff"
     "\uffa0\U000e0000-\U000e0fff"
 )
-_SHRINKS = re.compile(
-    rf"[{_INVISIBLE}]{{1,{INVISIBLE_RUN + 1}}}"
-    r"""|\\{1,8}(?:u[0-9A-Fa-f]{4}|["/bfnrt])"""
-)
+_ESCAPE = r"""\\{1,8}(?:u[0-9A-Fa-f]{4}|["/bfnrt])"""
+_ESCAPES_ONLY = re.compile(_ESCAPE)
+_SHRINKS = re.compile(rf"[{_INVISIBLE}]{{1,{INVISIBLE_RUN + 1}}}|{_ESCAPE}")
 _HAS_INVISIBLE = re.compile(f"[{_INVISIBLE}]")
 _FOLDABLE = re.compile("[\x85\xa0\xb2-\xb4\xb7\xb9\u0100-\U0010ffff]{1,1024}")
 
-_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "/": "/", "b": "\n", "f": "\n"}
+_MEANINGS = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "/": "/", "b": "\n", "f": "\n"}
 
 _LOOKALIKES = {
     "\u3002": ".", "\uff61": ".", "\u2024": ".", "\u00b7": ".", "\u30fb": ".", "\u0589": ":",
@@ -135,14 +134,15 @@ def _shrunk(text: str) -> Shadow:
     pieces: list[str] = []
     starts, shifts, widths = [0], [0], {}
     size = last = 0
-    for match in _SHRINKS.finditer(text):
+    shrinks = _ESCAPES_ONLY if text.isascii() else _SHRINKS
+    for match in shrinks.finditer(text):
         start, end = match.span()
         found = match[0]
         pieces.append(text[last:start])
         size += start - last
         if found[0] == "\\":
             code = found.lstrip("\\")
-            char = chr(int(code[1:], 16)) if code[0] == "u" else _ESCAPES[code]
+            char = chr(int(code[1:], 16)) if code[0] == "u" else _MEANINGS[code]
             if _HAS_INVISIBLE.match(char):
                 char = ""
         else:

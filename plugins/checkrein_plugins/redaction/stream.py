@@ -57,6 +57,8 @@ class TextFilter:
                 break
             if self._open == "" and not self._step(shadow(self._pending), final, out):
                 break
+        if final:
+            out.append(self._pending)  # invisible characters, which the patterns do not see
         return "".join(out)
 
     def _step(self, shade: Shadow, final: bool, out: list[str]) -> bool:

@@ -19,10 +19,11 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
+from checkrein.errors import ConfigError
+
 from checkrein_plugins.redaction.engine import Engine
 from checkrein_plugins.redaction.faults import Unredactable
 from checkrein_plugins.redaction.findings import Finding
-from checkrein_plugins.redaction.shadow import shadow
 from checkrein_plugins.redaction.text import _DEFAULT, engine_for, known, located, replaced
 
 DEEPEST = 200
@@ -33,6 +34,8 @@ _TRACKED = 8
 """Depth from which on the ancestors are remembered, to find a cycle."""
 _LEAST_INT = 100_000_000
 
+BINARY = ("refuse", "keep")
+"""What to do with bytes that are not UTF-8."""
 _END, _KEY = "\0", "\1"
 
 
@@ -199,7 +202,7 @@ class Rebuild:
             new_key = self._next() if type(key) is str else self.of(key, path)
             new = self.of(item, f"{path}.{key}" if new_key is key else f"{path}.{new_key}")
             changed = changed or new is not item or new_key is not key
-            made[_unused(new_key, made) if new_key is not key else new_key] = new
+            made[key if new_key is key else _unused(new_key, made, value)] = new
         return build(made) if changed else value
 
     def _items(self, value: Iterable[Any], path: str) -> list[Any] | None:
@@ -243,14 +246,13 @@ class Rebuild:
         return made if isinstance(value, bytes) else bytearray(made)
 
 
-def _unused(key: Any, taken: Mapping[Any, Any]) -> Any:
+def _unused(key: Any, made: Mapping[Any, Any], old: Mapping[Any, Any]) -> Any:
     """Number a replaced key, so that two keys do not become one."""
-    if key not in taken:
-        return key
-    number = 2
-    while f"{key}#{number}" in taken:
+    chosen, number = key, 1
+    while chosen in made or chosen in old:
         number += 1
-    return f"{key}#{number}"
+        chosen = f"{key}#{number}"
+    return chosen
 
 
 def _like(value: Mapping[Any, Any], made: dict[Any, Any], path: str) -> Any:
@@ -299,22 +301,21 @@ def _instance_like(value: Any, old: dict[str, Any], made: dict[str, Any], path: 
     return new
 
 
-def leaf_findings(joined: str, parts: list[str], engine: Engine, kept: Collection[str]) -> dict[int, list[Finding]]:
-    """Findings by number of the leaf, in the offsets of the leaf."""
-    found = located(joined, engine, kept)
+def _by_leaf(found: list[Finding], parts: list[str]) -> dict[int, list[Finding]]:
+    """Findings in the joined text by number of the leaf, in the offsets of the leaf."""
     by_leaf: dict[int, list[Finding]] = {}
-    if not found:
-        return by_leaf
     index, start = 0, 0
     end = len(parts[0])
-    for finding in found:
-        while finding.start >= end + 1:
+    for first, last, category, subtype in found:
+        while first > end:
             start = end + 1
             index += 2
             end = start + len(parts[index])
-        by_leaf.setdefault(index // 2, []).append(
-            Finding(finding.start - start, min(finding.end, end) - start, *finding[2:])
-        )
+        here = Finding(first - start, (last if last < end else end) - start, category, subtype)
+        if index in by_leaf:
+            by_leaf[index].append(here)
+        else:
+            by_leaf[index] = [here]
     return by_leaf
 
 
@@ -332,16 +333,14 @@ def redacted(
     leaves = Leaves(binary, skipped)
     leaves.add(value)
     parts = leaves.parts
-    joined = "".join(parts)
-    if joined.isascii() and "\\" not in joined and engine.clean(joined.encode("ascii")):
+    found = located("".join(parts), engine, kept)
+    if not found:
         return value, {}
-    by_leaf = leaf_findings(joined, parts, engine, kept)
-    if not by_leaf:
-        return value, by_leaf
-    texts = parts[::2]
-    for index, found in by_leaf.items():
-        texts[index] = replaced(texts[index], found)
-    return Rebuild(iter(texts), binary, skipped).of(value, ""), by_leaf
+    by_leaf = _by_leaf(found, parts)
+    for index, here in by_leaf.items():
+        parts[index] = replaced(parts[index], here)
+    new = Rebuild(iter(parts[::2]), binary, skipped).of(value, "")
+    return new, {index // 2: here for index, here in by_leaf.items()}
 
 
 def leaf_paths(value: Any, skipped: frozenset[str] = frozenset()) -> list[str]:
@@ -392,5 +391,7 @@ def redact_tree(
         DetectorFailed: a detector failed.
         Unredactable: cyclic, too deep, not UTF-8, or a class that cannot be rebuilt; `.path`.
     """
+    if binary not in BINARY:
+        raise ConfigError(f"binary: {binary!r} is none of {', '.join(BINARY)}")
     engine = engine_for(known(categories) if categories is not None else _DEFAULT)
     return redacted(value, engine, binary=binary)[0]

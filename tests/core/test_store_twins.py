@@ -123,7 +123,7 @@ def seen(store: Store) -> list[Any]:
 
 
 @given(steps)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_both_answer_alike(steps: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         memory, sqlite = open_store("memory:"), open_store(f"sqlite:///{directory}/x.db")

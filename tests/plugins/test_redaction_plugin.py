@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+
 from checkrein.call import Call, Outcome, ToolInfo
 from checkrein.errors import ConfigError
 from checkrein.hooks import Plugin
@@ -100,7 +101,9 @@ def test_the_whole_model_request_is_redacted_and_foreign_parts_stay_the_same_obj
             },
             {
                 "role": "tool",
-                "parts": [{"type": "tool_call_response", "id": "t1", "response": f"sent to {MAIL}"}],
+                "parts": [
+                    {"type": "tool_call_response", "id": "t1", "response": f"sent to {MAIL}"}
+                ],
             },
             {"role": "user", "parts": [{"type": "text", "content": "thanks"}]},
         ],

@@ -9,7 +9,6 @@ from checkrein.call import Call, Outcome
 from checkrein.errors import ConfigError
 from checkrein.hooks import Plugin, StreamFilter
 from checkrein.verdicts import Deny, Replace, Rewrite, Sink
-
 from checkrein_plugins.redaction import policy as rules
 from checkrein_plugins.redaction.faults import Unredactable
 from checkrein_plugins.redaction.findings import DEFAULT_CATEGORIES, Finding
@@ -129,11 +128,15 @@ class Redaction(Plugin):
             if chosen.arguments.off:
                 return None
             new, denial = self._apply(call.arguments, chosen.arguments, "")
-            return denial or (None if new is call.arguments else Rewrite(call.replace(arguments=new)))
+            return denial or (
+                None if new is call.arguments else Rewrite(call.replace(arguments=new))
+            )
         made, denial = self._by_field(call.arguments, chosen)
         return denial or (None if made is call.arguments else Rewrite(call.replace(arguments=made)))
 
-    def _by_field(self, arguments: Mapping[str, Any], chosen: ToolPolicy) -> tuple[Any, Deny | None]:
+    def _by_field(
+        self, arguments: Mapping[str, Any], chosen: ToolPolicy
+    ) -> tuple[Any, Deny | None]:
         rest = {name: arguments[name] for name in arguments if name not in chosen.fields}
         made = dict(arguments)
         changed = False
@@ -238,9 +241,7 @@ def _blocked(
                 inner = leaf_paths(value, skipped)[index]
                 joint = "." if path and inner and inner[0] not in "[<" else ""
                 place = f"{path}{joint}{inner}" or "the text"
-                return Deny(
-                    f"{finding.category} in {place}", rule=f"redaction.{finding.category}"
-                )
+                return Deny(f"{finding.category} in {place}", rule=f"redaction.{finding.category}")
     return None
 
 
@@ -271,9 +272,7 @@ class Stream:
         for category in found:
             if category in self._blocked:
                 self._filter.abort()
-                self._denied = Deny(
-                    f"{category} in {self._channel}", rule=f"redaction.{category}"
-                )
+                self._denied = Deny(f"{category} in {self._channel}", rule=f"redaction.{category}")
                 return self._denied
         found.clear()
         return out

@@ -7,7 +7,6 @@ import re
 from collections.abc import Collection, Iterable
 
 from checkrein.errors import ConfigError
-
 from checkrein_plugins.redaction.engine import Engine
 from checkrein_plugins.redaction.findings import (
     CATEGORIES,
@@ -27,7 +26,9 @@ def engine_for(categories: frozenset[str]) -> Engine:
     return Engine((row for module in modules for row in module.DETECTORS), categories)
 
 
-def known(categories: Iterable[str] | None, default: Collection[str] = CATEGORIES) -> frozenset[str]:
+def known(
+    categories: Iterable[str] | None, default: Collection[str] = CATEGORIES
+) -> frozenset[str]:
     """Check names of categories.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Redaction of nested values: one search over all leaves, a rebuild only along the changed paths.
+r"""Redaction of nested values: one search over all leaves, a rebuild only along the changed paths.
 
 All strings of a value are laid side by side in one text, so that a clean value costs one search.
 A NUL ends each leaf and no finding reaches over it; a key and its string stand around a
@@ -20,7 +20,6 @@ from types import MappingProxyType
 from typing import Any
 
 from checkrein.errors import ConfigError
-
 from checkrein_plugins.redaction.engine import Engine
 from checkrein_plugins.redaction.faults import Unredactable
 from checkrein_plugins.redaction.findings import Finding
@@ -311,7 +310,7 @@ def _by_leaf(found: list[Finding], parts: list[str]) -> dict[int, list[Finding]]
             start = end + 1
             index += 2
             end = start + len(parts[index])
-        here = Finding(first - start, (last if last < end else end) - start, category, subtype)
+        here = Finding(first - start, min(last, end) - start, category, subtype)
         if index in by_leaf:
             by_leaf[index].append(here)
         else:

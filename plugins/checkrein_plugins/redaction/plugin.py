@@ -12,10 +12,12 @@ from checkrein.verdicts import Deny, Replace, Rewrite, Sink
 from checkrein_plugins.redaction import policy as rules
 from checkrein_plugins.redaction.faults import Unredactable
 from checkrein_plugins.redaction.findings import DEFAULT_CATEGORIES, Finding
+from checkrein_plugins.redaction.leaves import BINARY, leaf_paths
+from checkrein_plugins.redaction.memory import Memory
 from checkrein_plugins.redaction.policy import Policy, ToolPolicy
 from checkrein_plugins.redaction.stream import TextFilter
 from checkrein_plugins.redaction.text import engine_for, known
-from checkrein_plugins.redaction.tree import leaf_paths, redacted
+from checkrein_plugins.redaction.tree import redacted
 
 BLOBS = frozenset({"blob", "file", "uri", "image", "audio", "video"})
 """Types of message parts that are passed on byte for byte."""
@@ -60,8 +62,8 @@ class Redaction(Plugin):
         chosen = known(categories, DEFAULT_CATEGORIES)
         if not chosen:
             raise ConfigError("categories: at least one is needed")
-        if binary not in ("refuse", "keep"):
-            raise ConfigError(f"binary: {binary!r} is neither 'refuse' nor 'keep'")
+        if binary not in BINARY:
+            raise ConfigError(f"binary: {binary!r} is none of {', '.join(BINARY)}")
         self.categories = chosen
         self._engine = engine_for(chosen)
         self._requests = rules.policy(rules.actions(requests, "requests", chosen))
@@ -71,6 +73,7 @@ class Redaction(Plugin):
         self._rules = rules.tool_rules(per_tool, chosen)
         self._tools: dict[str, ToolPolicy] = {}
         self._binary = binary
+        self._memory = Memory()
 
     def start(self, rein: Any) -> None:
         """Compile the patterns, so that the first call does not wait for it."""
@@ -156,11 +159,16 @@ class Redaction(Plugin):
         return (made if changed else arguments), None
 
     def _apply(
-        self, value: Any, chosen: Policy, path: str, skipped: frozenset[str] = frozenset()
+        self,
+        value: Any,
+        chosen: Policy,
+        path: str,
+        skipped: frozenset[str] = frozenset(),
+        memory: Memory | None = None,
     ) -> tuple[Any, Deny | None]:
         """Return (redacted value, None), or a denial if a blocked category is in it."""
         try:
-            new, found = redacted(value, self._engine, chosen.kept, self._binary, skipped)
+            new, found = redacted(value, self._engine, chosen.kept, self._binary, skipped, memory)
         except Unredactable as error:
             place = f"{path}{error.path}" or "arguments"
             return value, Deny(f"{place}: {error.why}", rule="redaction.unchecked")
@@ -175,7 +183,7 @@ class Redaction(Plugin):
             return None
         arguments = call.arguments
         checked = {name: arguments[name] for name in arguments if name != "tools"}
-        new, denial = self._apply(checked, self._requests, "", BLOBS)
+        new, denial = self._apply(checked, self._requests, "", BLOBS, self._memory)
         if denial or new is checked:
             return denial
         if "tools" in arguments:

@@ -62,7 +62,7 @@ def scan(text: str, categories: Iterable[str] | None = None) -> tuple[Finding, .
 
 
 _ALL = frozenset(CATEGORIES)
-_DEFAULT = frozenset(DEFAULT_CATEGORIES)
+DEFAULT = frozenset(DEFAULT_CATEGORIES)
 
 
 def located(text: str, engine: Engine, kept: Collection[str] = ()) -> list[Finding]:
@@ -155,5 +155,5 @@ def redact(text: str, categories: Iterable[str] | None = None) -> str:
         ConfigError: an unknown category.
         DetectorFailed: a detector failed; the text was not checked.
     """
-    engine = engine_for(known(categories) if categories is not None else _DEFAULT)
+    engine = engine_for(known(categories) if categories is not None else DEFAULT)
     return replaced(text, located(text, engine))

@@ -8,14 +8,50 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Collection
 
+from checkrein_plugins.redaction.engine import Engine
 from checkrein_plugins.redaction.findings import Finding
+from checkrein_plugins.redaction.shadow import shadow
+from checkrein_plugins.redaction.text import located
 
 LEAST = 512
 """Characters from which on a text is remembered: a shorter one is searched as quickly as its
 digest is taken."""
 MOST = 4096
 """Texts that are remembered; the oldest go first."""
+
+
+RECENT = 256
+"""Values whose findings are kept: a call's arguments and result are looked at again for the journal
+and for spans."""
+_LONGEST = 1 << 16
+
+
+class Recent:
+    """Findings by text, for whole values that come again at once. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._key = os.urandom(16)
+        self._known: dict[tuple[bytes, Collection[str]], list[Finding]] = {}
+
+    def located(self, text: str, engine: Engine, kept: Collection[str]) -> list[Finding]:
+        """What `text.located` returns."""
+        if len(text) > _LONGEST:
+            return located(text, engine, kept)
+        shade = shadow(text)
+        if engine.clean(shade.data):
+            return []
+        raw = text.encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(raw, digest_size=16, key=self._key).digest()
+        found = self._known.get((digest, kept))
+        if found is None:
+            found = located(text, engine, kept)
+            if len(self._known) >= RECENT:
+                for old in list(self._known)[: RECENT // 4]:
+                    self._known.pop(old, None)
+            self._known[digest, kept] = found
+        return found
 
 
 class Memory:

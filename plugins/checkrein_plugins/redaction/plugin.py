@@ -13,7 +13,7 @@ from checkrein_plugins.redaction import policy as rules
 from checkrein_plugins.redaction.faults import Unredactable
 from checkrein_plugins.redaction.findings import DEFAULT_CATEGORIES, Finding
 from checkrein_plugins.redaction.leaves import BINARY, leaf_paths
-from checkrein_plugins.redaction.memory import Memory
+from checkrein_plugins.redaction.memory import Memory, Recent
 from checkrein_plugins.redaction.policy import Policy, ToolPolicy
 from checkrein_plugins.redaction.stream import TextFilter
 from checkrein_plugins.redaction.text import engine_for, known
@@ -48,6 +48,8 @@ class Redaction(Plugin):
         ConfigError: names the key, and what is wrong with it.
     """
 
+    rewrites = True
+
     def __init__(
         self,
         categories: Iterable[str] | None = None,
@@ -74,6 +76,7 @@ class Redaction(Plugin):
         self._tools: dict[str, ToolPolicy] = {}
         self._binary = binary
         self._memory = Memory()
+        self._recent = Recent()
 
     def start(self, rein: Any) -> None:
         """Compile the patterns, so that the first call does not wait for it."""
@@ -108,7 +111,7 @@ class Redaction(Plugin):
             text = str(value)
             new = redacted(text, self._engine)[0]
             return value if new == text else f"{type(value).__name__}: {new}"
-        return redacted(value, self._engine, binary=self._binary)[0]
+        return redacted(value, self._engine, binary=self._binary, recent=self._recent)[0]
 
     def open_stream(self, call: Call, channel: str) -> StreamFilter | None:
         """Filter text and reasoning as they arrive; tool arguments arrive whole."""
@@ -168,7 +171,9 @@ class Redaction(Plugin):
     ) -> tuple[Any, Deny | None]:
         """Return (redacted value, None), or a denial if a blocked category is in it."""
         try:
-            new, found = redacted(value, self._engine, chosen.kept, self._binary, skipped, memory)
+            new, found = redacted(
+                value, self._engine, chosen.kept, self._binary, skipped, memory, self._recent
+            )
         except Unredactable as error:
             place = f"{path}{error.path}" or "arguments"
             return value, Deny(f"{place}: {error.why}", rule="redaction.unchecked")

@@ -9,7 +9,7 @@ from checkrein.errors import ConfigError
 from checkrein_plugins.redaction.engine import Engine
 from checkrein_plugins.redaction.findings import Finding
 from checkrein_plugins.redaction.leaves import BINARY, KEY, Leaves
-from checkrein_plugins.redaction.memory import LEAST, Memory
+from checkrein_plugins.redaction.memory import LEAST, Memory, Recent
 from checkrein_plugins.redaction.rebuild import Rebuild
 from checkrein_plugins.redaction.text import DEFAULT, engine_for, known, located, replaced
 
@@ -39,11 +39,12 @@ def redacted(
     binary: str = "refuse",
     skipped: frozenset[str] = frozenset(),
     memory: Memory | None = None,
+    recent: Recent | None = None,
 ) -> tuple[Any, dict[int, list[Finding]]]:
     """Return (`value` with its findings replaced, findings by leaf).
 
     The very `value` and no findings if it is clean. `memory` must be used with one engine and one
-    `kept` only.
+    `kept` only, `recent` with one engine only.
     """
     leaves = Leaves(binary, skipped)
     leaves.add(value)
@@ -51,7 +52,8 @@ def redacted(
     by_leaf: dict[int, list[Finding]] = {}
     new_texts: dict[int, str] = {}
     fresh = _recall(parts, memory, by_leaf, new_texts) if memory is not None else ()
-    found = located("".join(parts), engine, kept)
+    joined = "".join(parts)
+    found = recent.located(joined, engine, kept) if recent else located(joined, engine, kept)
     if found:
         here = _by_leaf(found, parts)
         by_leaf.update(here)

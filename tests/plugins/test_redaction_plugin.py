@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+
 from checkrein.call import Call, Outcome, ToolInfo
 from checkrein.errors import ConfigError
 from checkrein.hooks import Plugin
@@ -100,7 +101,9 @@ def test_the_whole_model_request_is_redacted_and_foreign_parts_stay_the_same_obj
             },
             {
                 "role": "tool",
-                "parts": [{"type": "tool_call_response", "id": "t1", "response": f"sent to {MAIL}"}],
+                "parts": [
+                    {"type": "tool_call_response", "id": "t1", "response": f"sent to {MAIL}"}
+                ],
             },
             {"role": "user", "parts": [{"type": "text", "content": "thanks"}]},
         ],
@@ -202,3 +205,28 @@ def test_streams_end_with_a_denial_where_a_category_is_blocked() -> None:
 def test_bad_configuration_is_refused_with_its_key(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         Redaction(**settings)
+
+
+def test_a_history_that_comes_again_is_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    plugin = Redaction()
+    searched: list[int] = []
+    findings = plugin._engine.findings
+    monkeypatch.setattr(
+        plugin._engine, "findings", lambda data: searched.append(len(data)) or findings(data)
+    )
+    history: list[Any] = []
+    for turn in range(20):
+        content = f"turn {turn}: write to {MAIL}. " + "All went well so far. " * 50
+        history.append({"role": "user", "parts": [{"type": "text", "content": content}]})
+        after = arguments_after(plugin, model_call(system=None, messages=list(history)))
+        assert MAIL not in repr(after) and f"turn {turn}: write to [EMAIL]." in repr(after)
+    assert searched[-1] < searched[0] * 2
+    assert MAIL not in repr(vars(plugin._memory))
+
+
+def test_a_blocked_history_is_blocked_again() -> None:
+    plugin = Redaction(requests={"email": "block"})
+    text = f"{MAIL} " + "and so on " * 100
+    call = model_call(messages=[{"role": "user", "parts": [{"type": "text", "content": text}]}])
+    first = plugin.pre_call(call)
+    assert isinstance(first, Deny) and plugin.pre_call(call) == first

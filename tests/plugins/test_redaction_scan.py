@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from checkrein.errors import ConfigError
 from checkrein_plugins.redaction import CATEGORIES, DetectorFailed, redact, scan
 from checkrein_plugins.redaction.engine import Engine
 from checkrein_plugins.redaction.findings import Finding, resolve
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 FOUND = {
     "email": [
@@ -22,7 +24,8 @@ FOUND = {
     ],
     "phone": [
         "212-555-0147", "(212) 555-0147", "+1 212.555.0147", "+44 20 7946 0958", "+4915123456789",
-        "06 12 34 56 78", "0121 234 5678", "+34 612 34 75 42", "001-212-555-0147", "212-555-0147 x12",
+        "06 12 34 56 78", "0121 234 5678", "+34 612 34 75 42", "001-212-555-0147",
+        "212-555-0147 x12",
     ],
     "us_ssn": ["219-09-9998", "912-71-1234"],
     "credit_card": [
@@ -46,6 +49,10 @@ FOUND = {
     ],
 }  # fmt: skip
 
+CARD = 4242424242424242
+HEX = "2a650a75592d3108bf4d56105f47aa3109dd3263"
+AZURE = "Qm9ndXMga2V5IGZvciBhIHRlc3QsIG5vdCByZWFsLi4uLg/8b1c2d3e4+5f6a7b8c9d0e1f2g3h4i5j6k7l8=="
+
 LEFT_ALONE = [
     "550e8400-e29b-41d4-a716-446655440000", "3f2504e0-4f89-11d3-9a0c-0305e82c3301",
     "12345678-1234-4123-8123-123456789012", "da39a3ee5e6b4b0d3255bfef95601890afd80709",
@@ -61,7 +68,8 @@ LEFT_ALONE = [
     "aGVsbG8gd29ybGQsIHRoaXMgaXMganVzdCBhIGJhc2U2NCBibG9iIG9mIHRleHQ=", "0xdeadbeef", "C0FFEE",
     "call_Tvetw0tESulEETldq8b8Vw2z chatcmpl-bJYAxyL1aCcTlN99mhWp708DwGw5H",
     '{"trace_id":"8b0e7153bf7c3706d85c524e44006655","duration_ns":8604464973}',
-    "12345678901", "3 x 4 = 12", "555-0147", "+1", "call 911", "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9",
+    "12345678901", "3 x 4 = 12", "555-0147", "+1", "call 911",
+    "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9",
 ]  # fmt: skip
 
 
@@ -98,10 +106,10 @@ def test_left_alone(text: str) -> None:
         ("credit card 4242424242424241", "4242424242424241"),
         ("password: Tr0ub4dor&3x", "Tr0ub4dor&3x"),
         ("DB_PASSWORD=4Z6#fc4f28Ti0o", "4Z6#fc4f28Ti0o"),
-        ('{"client_secret": "2a650a75592d3108bf4d56105f47aa3109dd3263"}', "2a650a75592d3108bf4d56105f47aa3109dd3263"),
-        ("Authorization: Bearer d2cb6bf10930b2921204c95ec16c7dcdb1f09654", "d2cb6bf10930b2921204c95ec16c7dcdb1f09654"),
+        (f'{{"client_secret": "{HEX}"}}', HEX),
+        (f"Authorization: Bearer {HEX}", HEX),
         ("postgres://app:s3cr3t!pw@db.internal:5432/x", "s3cr3t!pw"),
-        ("AccountKey=lJzRc1YdHaAA2KCNJJ1tkYwF/+mKK6Ygw0NGe170Xu592euJv2wYUtBlV8z+qnlcNQSnIYVTkLWntUO1F8j8rQ==", "lJzRc1YdHaAA2KCNJJ1tkYwF/+mKK6Ygw0NGe170Xu592euJv2wYUtBlV8z+qnlcNQSnIYVTkLWntUO1F8j8rQ=="),
+        (f"AccountKey={AZURE}", AZURE),
     ],
 )  # fmt: skip
 def test_found_beside_its_word(text: str, value: str) -> None:
@@ -134,9 +142,17 @@ def test_a_key_is_replaced_whole_never_in_part() -> None:
         ("… ﬁne ½ ro\u200bbin@exa\u200dmple.org, ok", "ro\u200bbin@exa\u200dmple.org", "email"),
         ("mail robin＠example．org now", "robin＠example．org", "email"),
         ("mail robin@example\u3002org now", "robin@example\u3002org", "email"),
-        ("card ４２４２ ４２４２ ４２４２ ４２４２", "４２４２ ４２４２ ４２４２ ４２４２", "credit_card"),
-        ("card 4242\u20134242\u20134242\u20134242", "4242\u20134242\u20134242\u20134242", "credit_card"),
-        ("tel ＋44\u00a020\u00a07946\u00a00958", "＋44\u00a020\u00a07946\u00a00958", "phone"),
+        (
+            "card ４２４２ ４２４２ ４２４２ ４２４２",
+            "４２４２ ４２４２ ４２４２ ４２４２",
+            "credit_card",
+        ),
+        (
+            "card 4242\u20134242\u20134242\u20134242",
+            "4242\u20134242\u20134242\u20134242",
+            "credit_card",
+        ),
+        ("tel ＋44\u00a020 7946 0958", "＋44\u00a020 7946 0958", "phone"),
         ("жжж иван@пример.рф ждёт", "иван@пример.рф", "email"),
         ("联系robin@example.org谢谢", "robin@example.org", "email"),
         ("mail r\u0301obin@example.org", "r\u0301obin@example.org", "email"),
@@ -161,16 +177,16 @@ def test_any_text_around_leaves_offsets_right(left: str, right: str) -> None:
 def test_findings_are_ordered_and_apart_and_redaction_is_stable(text: str) -> None:
     found = scan(text)
     assert all(f.start < f.end for f in found)
-    assert all(a.end <= b.start for a, b in zip(found, found[1:], strict=False))
+    assert all(a.end <= b.start for a, b in itertools.pairwise(found))
     assert redact(redact(text)) == redact(text)
 
 
 @pytest.mark.parametrize(
     "document",
     [
-        {"card": 4242424242424242, "cards": [4242424242424242, 1], "note": "card: 4242424242424242"},
-        {"to": "robin@example.org", "robin@example.org": ["a\nrobin@example.org\t\"x\""]},
-        [4242424242424242, {"inner": json.dumps({"a": "robin@example.org", "n": 4242424242424242})}],
+        {"card": CARD, "cards": [CARD, 1], "note": f"card: {CARD}"},
+        {"to": "robin@example.org", "robin@example.org": ['a\nrobin@example.org\t"x"']},
+        [CARD, {"inner": json.dumps({"a": "robin@example.org", "n": CARD})}],
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("ascii_only", [True, False])
@@ -212,16 +228,14 @@ def test_kept_findings_do_not_shield_what_is_more_severe() -> None:
     assert resolve([mail, secret], {"email"}) == [secret]
 
 
-HOSTILE = {
-    "digits": "'1' * n", "digit-dash": "'1-' * n", "digit-space": "'1 ' * n", "a@": "'a@' * n",
-    "a.": "'a.' * n", "word": "'a' * n", "dots": "'1.1.' * n", "colons": "':' * n",
-    "jwt": "'eyJhbGciOi.' * n", "jwt2": "'eyJaaaaaaa.' * n", "pem": "('-----BEGIN ' + 'PRIVATE KEY-----\\\\n') * (n // 8)",
-    "http": "'http://' * n", "iban": "'GB12 ' * n", "plus": "'+44 ' * n", "password": "'password=' * n",
-    "key": "'sk-' + 'a' * n", "paren": "'(1' * n", "cards": "'4242 ' * n", "ssn": "'219-09-' * n",
-    "escapes": "chr(92) * n", "unicode escapes": "(chr(92) + 'u0040') * n", "zero width": "chr(0x200b) * n",
-    "wide": "chr(0xff11) * n", "passport": "'passport ' * n", "colon hex": "'ab:' * n", "0x": "'0x' * n",
-    "at dots": "'a@' + 'b.' * n", "userinfo": "'http://' + 'a:' * n", "nested": "'{\"a\":[' * n", "json keys": "'\"password\":' * n",
-}  # fmt: skip
+HOSTILE = [
+    "'1' * n", "'1-' * n", "'1 ' * n", "'a@' * n", "'a.' * n", "'a' * n", "'1.1.' * n", "':' * n",
+    "'eyJhbGciOi.' * n", "'eyJaaaaaaa.' * n", "'-----BEGIN PRIVATE KEY-----\\n' * (n // 8)",
+    "'http://' * n", "'GB12 ' * n", "'+44 ' * n", "'password=' * n", "'sk-' + 'a' * n", "'(1' * n",
+    "'4242 ' * n", "'219-09-' * n", "chr(92) * n", "(chr(92) + 'u0040') * n", "chr(0x200b) * n",
+    "chr(0xff11) * n", "'passport ' * n", "'ab:' * n", "'0x' * n", "'a@' + 'b.' * n",
+    "'http://' + 'a:' * n", "'[{' * n", "'\"password\":' * n", "'A1 ' * n", "'a1b2' * n",
+]  # fmt: skip
 
 
 def test_hostile_texts_take_linear_time(tmp_path: Path) -> None:
@@ -229,9 +243,9 @@ def test_hostile_texts_take_linear_time(tmp_path: Path) -> None:
     script = tmp_path / "hostile.py"
     lines = ["import resource", "resource.setrlimit(resource.RLIMIT_CPU, (30, 30))"]
     lines += ["from checkrein_plugins.redaction import redact", "n = 1 << 17"]
-    lines += [f"redact({text})" for text in HOSTILE.values()]
+    lines += [f"redact({text})" for text in HOSTILE]
     script.write_text("\n".join([*lines, "print('done')"]))
-    done = subprocess.run(  # noqa: S603  # our own interpreter and script
+    done = subprocess.run(  # our own interpreter and script
         [sys.executable, str(script)], capture_output=True, text=True, check=False
     )
     assert done.stdout == "done\n", done.stderr[-500:]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from checkrein_plugins.redaction import DEFAULT_CATEGORIES, TextFilter, redact
 from checkrein_plugins.redaction.pieces import PIECE
 from checkrein_plugins.redaction.text import engine_for
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 ENGINE = engine_for(frozenset(DEFAULT_CATEGORIES))
 
@@ -23,17 +24,23 @@ PEM = (
 VALUES = [
     "robin.vale@example.org", "o'neil+x@mail.example.co.uk", "4242 4242 4242 4242",
     "378282246310005", "212-555-0147", "(212) 555-0147", "+44 20 7946 0958", "219-09-9998",
-    "GB33 BUKB 2020 1555 5555 55", "DE89370400440532013000", "203.0.113.77", "2001:db8::8a2e:370:7334",
+    "GB33 BUKB 2020 1555 5555 55", "DE89370400440532013000", "203.0.113.77",
+    "2001:db8::8a2e:370:7334",
     "sk-ant-api03-" + "Zx9" * 12, "AKIAQ7ZJ5V2M4N8PRSTU", JWT, PEM, "00:1b:44:11:3a:b7",
-    "password: Tr0ub4dor&3x", 'api_key="9f8e7d6c5b4a39281706f5e4d3c2b1a0"', "passport no. X1234567",
+    "password: Tr0ub4dor&3x",
+    'api_key="9f8e7d6c5b4a39281706f5e4d3c2b1a0"', "passport no. X1234567",
     "postgres://app:s3cr3t!pw@db.internal/x", "1BoatSLRHtKNngkdXEeobR76b53LETtpyT",
-    "0121 234 5678", "AB 12 34 56 C", "r\u200bobin＠example．org", "４２４２ ４２４２ ４２４２ ４２４２",
+    "0121 234 5678", "AB 12 34 56 C", "r\u200bobin＠example．org",
+    "４２４２ ４２４２ ４２４２ ４２４２",
     "robin\\u0040example.org", '{"card": 4242424242424242, "n": [4242424242424242]}',
 ]  # fmt: skip
 FILLER = [
-    "The report is ready. ", "Id 550e8400-e29b-41d4-a716-446655440000 ", "v1.2.3.4 ", "\n", '"', " ",
-    "2026-03-14T09:26:53Z ", "ORDER 1234567890123456 ", "日本語のテキスト ", "Привет, мир ", "a", "1-", "\\n",
-    "-----BEGIN ", "x" * 40, "...", '\\"', "{", "[", ": ", ",", "é", "\u200b", "\ud83d", "1 ", "@",
+    "The report is ready. ", "Id 550e8400-e29b-41d4-a716-446655440000 ", "v1.2.3.4 ",
+    "\n", '"', " ",
+    "2026-03-14T09:26:53Z ", "ORDER 1234567890123456 ", "日本語のテキスト ", "Привет, мир ",
+    "a", "1-", "\\n",
+    "-----BEGIN ", "x" * 40, "...", '\\"', "{", "[", ": ", ",", "é", "\u200b",
+    "\ud83d", "1 ", "@",
 ]  # fmt: skip
 
 texts = st.lists(st.sampled_from(VALUES + FILLER) | st.text(max_size=12), max_size=12).map("".join)
@@ -75,7 +82,9 @@ def test_single_characters_give_the_same(text: str) -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
-        st.sampled_from(["1-", "A", "ab12", "4242424242424242,", "Zz9_" * 9, ",", "x.y@Z.org;", JWT]),
+        st.sampled_from(
+            ["1-", "A", "ab12", "4242424242424242,", "Zz9_" * 9, ",", "x.y@Z.org;", JWT]
+        ),
         min_size=1,
         max_size=4,
     ),
@@ -101,7 +110,9 @@ def test_a_pem_block_is_replaced_at_its_opening_and_swallowed() -> None:
     out = stream.feed("Here it is:\n-----BEGIN RSA PRIVATE KEY-----\n")
     assert out == "Here it is:\n[SECRET]"
     for _ in range(500):
-        assert stream.feed("MIIEpAIBAAKCAQEA7bq0Zk1sJpQ2c4Y5X8V9W0T1R2S3U4O5P6N7M8L9K0J1I2H3\n") == ""
+        assert (
+            stream.feed("MIIEpAIBAAKCAQEA7bq0Zk1sJpQ2c4Y5X8V9W0T1R2S3U4O5P6N7M8L9K0J1I2H3\n") == ""
+        )
     assert stream.feed("-----END RSA PRIVATE KEY-----\nThat was all of it.\n") == (
         "\nThat was all of it.\n"
     )
@@ -123,7 +134,7 @@ def test_abort_delivers_nothing_and_forgets() -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.text(alphabet="aB1 -.@,\n\"", max_size=3 * PIECE), st.integers(1, 400))
+@given(st.text(alphabet='aB1 -.@,\n"', max_size=3 * PIECE), st.integers(1, 400))
 def test_what_is_kept_back_is_bounded(text: str, step: int) -> None:
     stream = TextFilter(ENGINE)
     fed = out = 0
@@ -131,5 +142,5 @@ def test_what_is_kept_back_is_bounded(text: str, step: int) -> None:
         piece = text[start : start + step]
         fed += len(piece)
         out += len(stream.feed(piece))
-        assert len(stream._pending) <= stream.holdback + 16  # noqa: SLF001  # the bound itself
+        assert len(stream._pending) <= stream.holdback + 16  # the bound itself
     assert fed == len(text)

@@ -10,10 +10,11 @@ from checkrein_plugins.redaction.linear import Words
 from checkrein_plugins.redaction.validators import base58check, bech32, ipv6
 
 _NOT_DOMAINS = frozenset(
-    b"png jpg jpeg gif svg webp js ts jsx tsx css scss html htm json yaml yml toml xml md txt py rb "
-    b"go rs java cpp hpp log conf cfg ini service socket timer target mount slice scope device".split()
+    b"png jpg jpeg gif svg webp js ts jsx tsx css scss html htm json yaml yml toml xml md txt py "
+    b"rb go rs java cpp hpp log conf cfg ini service socket timer target mount slice scope "
+    b"device".split()
 )
-"""Endings of file and unit names that look like an address (`icon@2x.png`, `getty@tty1.service`)."""
+"""Endings of names of files and units that look like addresses: `icon@2x.png`, `a@tty1.service`."""
 
 
 def _email(data: bytes, start: int, end: int) -> Finding | None:
@@ -45,15 +46,14 @@ def _ipv4(data: bytes, start: int, end: int) -> Finding | None:
     if len(octets) != 4:
         return None
     for octet in octets:
-        if len(octet) > 3 or int(octet) > 255 or len(octet) > 1 and octet[0] == 48:
+        if len(octet) > 3 or int(octet) > 255 or (len(octet) > 1 and octet[0] == 48):
             return None
     if start and data[start - 1] in b".-_" and data[start - 2 : start - 1].isalnum():
         return None
     follow = data[end : end + 1]
-    if follow in (b".", b"-", b"+", b"~", b"_") and data[end + 1 : end + 2].isalnum():
-        if follow != b"-" or not data[end + 1 : end + 2].isdigit() or data[end + 2 : end + 3] == b"":
-            return None
-        if b"." not in data[end + 1 : end + 5]:
+    if follow and follow in b".-+~_" and data[end + 1 : end + 2].isalnum():
+        # Only a range may go on: 203.0.113.7-203.0.113.9
+        if follow != b"-" or b"." not in data[end + 1 : end + 5]:
             return None
     first = int(octets[0])
     if first in (0, 127, 255):
@@ -64,12 +64,11 @@ def _ipv4(data: bytes, start: int, end: int) -> Finding | None:
     return Finding(start, end, "ip_address", "ip4")
 
 
-_HEXES = frozenset(b"0123456789abcdefABCDEF:.")
-
-
 def _ipv6(data: bytes, start: int, end: int) -> Finding | None:
     """Parse; leave out what only looks like one: times, slices, scopes of names."""
-    if end - start > 45 or start and (data[start - 1 : start].isalnum() or data[start - 1] in b"_:."):
+    if end - start > 45:
+        return None
+    if start and (data[start - 1 : start].isalnum() or data[start - 1] in b"_:."):
         return None
     while end > start and data[end - 1] in b".:" and data[end - 2 : end] != b"::":
         end -= 1
@@ -114,7 +113,7 @@ def _url(data: bytes, start: int, end: int) -> Finding | None:
     """Drop punctuation that belongs to the sentence, not to the address."""
     while end > start and data[end - 1] in _URL_END:
         last = data[end - 1]
-        if last == 41 and b"(" in data[start:end] or last == 93 and b"[" in data[start:end]:
+        if (last == 41 and b"(" in data[start:end]) or (last == 93 and b"[" in data[start:end]):
             break
         end -= 1
     host = data.find(b"://", start, end) + 3
@@ -165,14 +164,17 @@ DETECTORS = (
     Detector(
         "ipv6", frozenset({"ip_address"}),
         rb"(?:[0-9A-Fa-f]{1,4}:){3,8}[0-9A-Fa-f:.]*|[0-9A-Fa-f:]*::[0-9A-Fa-f:.]*",
-        (rb"[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]", rb"[0-9A-Fa-f]::[0-9A-Fa-f]|[^:0-9A-Za-z]::[0-9a-fA-F]{2}"),
+        (rb"[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]",
+        rb"[0-9A-Fa-f]::[0-9A-Fa-f]|[^:0-9A-Za-z]::[0-9a-fA-F]{2}"),
         _ipv6,
         retry=False,
     ),
     Detector(
         "mac", frozenset({"mac"}),
-        rb"\b(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}\b|\b[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\b",
-        (rb"[0-9A-Fa-f][:-][0-9A-Fa-f]{2}[:-][0-9A-Fa-f]{2}[:-]", rb"\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\b"),
+        rb"\b(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}\b"
+        rb"|\b[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\b",
+        (rb"[0-9A-Fa-f][:-][0-9A-Fa-f]{2}[:-][0-9A-Fa-f]{2}[:-]",
+        rb"\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\b"),
         _mac,
     ),
     Detector(
@@ -184,8 +186,10 @@ DETECTORS = (
     ),
     Detector(
         "wallet", frozenset({"crypto"}),
-        rb"\b(?:0x[0-9a-fA-F]{40}|[13LMDTAX9mn2][1-9A-HJ-NP-Za-km-z]{25,34}|(?i:bc1|tb1|ltc1|addr1)[02-9ac-hj-np-zAC-HJ-NP-Z]{20,110}|[48][1-9A-HJ-NP-Za-km-z]{94})\b",
-        (rb"0x[0-9a-fA-F]{8}", rb"\b[13LMDTAX9mn248][1-9A-HJ-NP-Za-km-z]{20}", rb"(?i)\b(?:bc1|tb1|ltc1|addr1)"),
+        rb"\b(?:0x[0-9a-fA-F]{40}|[13LMDTAX9mn2][1-9A-HJ-NP-Za-km-z]{25,34}|(?i:bc1|tb1|ltc1"
+        rb"|addr1)[02-9ac-hj-np-zAC-HJ-NP-Z]{20,110}|[48][1-9A-HJ-NP-Za-km-z]{94})\b",
+        (rb"0x[0-9a-fA-F]{8}", rb"\b[13LMDTAX9mn248][1-9A-HJ-NP-Za-km-z]{20}",
+        rb"(?i)\b(?:bc1|tb1|ltc1|addr1)"),
         _wallet,
     ),
 )  # fmt: skip

@@ -1,23 +1,20 @@
-"""The search itself: one trigger set over a piece of text, then only the patterns that it calls for.
+"""The search itself: one set of triggers over a piece, then only the patterns that it calls for.
 
-Both run on RE2, whose time is linear in the text for every pattern. RE2 reports its own failure
-(out of memory) as "no match"; the set therefore holds a pattern that always matches, and an answer
-without it is an error, never "nothing found".
+Both run on RE2, whose time is linear in the text for every pattern. A failure of RE2 is an error,
+never "nothing found".
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
-
-import re2
 
 from checkrein_plugins.redaction import pieces
 from checkrein_plugins.redaction.detector import CONTEXT, Check, Detector
 from checkrein_plugins.redaction.faults import DetectorFailed
 from checkrein_plugins.redaction.findings import Finding
-from checkrein_plugins.redaction.linear import ANCHOR, matcher, options
+from checkrein_plugins.redaction.linear import ANCHOR, Triggers, matcher
 
 SMALL = 192
 """Bytes that a piece with triggers in it is cut down to, if there are joints."""
@@ -29,6 +26,7 @@ SHORTEST = 6
 """Characters of the shortest value: a keyed secret. Less is not searched."""
 _REMEMBERED = 4096
 """Sets of triggers whose detectors are kept."""
+_Match: TypeAlias = Callable[[bytes], list[int] | None]
 _Run: TypeAlias = tuple[Any, Check, bool, bool, bool]
 
 
@@ -49,45 +47,47 @@ class Engine:
         self.detectors = tuple(row for row in detectors if row.categories & categories)
         self.pem = "secret" in categories
         self._lock = threading.Lock()
-        self._match: Any = None
+        self._match: _Match | None = None
         self._canary = -1
         self._called: list[tuple[int, ...]] = []
         self._all_runs: list[_Run] = []
         self._runs: dict[tuple[int, ...], tuple[_Run, ...]] = {}
 
-    def compile(self) -> None:
+    def compile(self) -> _Match:
         """Compile all patterns now (about 20 ms) instead of at the first text."""
         with self._lock:
-            if self._match is None:
-                self._compile()
+            return self._match or self._compile()
 
-    def _compile(self) -> None:
+    def _compile(self) -> _Match:
         triggers: dict[bytes, list[int]] = {}
         for index, detector in enumerate(self.detectors):
             for trigger in detector.triggers:
                 triggers.setdefault(trigger, []).append(index)
             self._all_runs.append(
                 (
-                    matcher(detector.pattern), detector.check,
-                    detector.retry, detector.lookback, detector.dense,
+                    matcher(detector.pattern),
+                    detector.check,
+                    detector.retry,
+                    detector.lookback,
+                    detector.dense,
                 )
             )
-        chosen = re2.Set.SearchSet(options())
-        for trigger in triggers:
-            chosen.Add(trigger)
-        self._canary = chosen.Add(rb"\z")
-        chosen.Compile()
+        chosen = Triggers(triggers)
+        self._canary = chosen.canary
         self._called = [tuple(indexes) for indexes in triggers.values()]
-        self._match = chosen.Match
+        self._match = chosen.match
+        return chosen.match
+
+    def _triggered(self, data: bytes) -> list[int]:
+        """Indexes of the triggers in `data`; one alone is the canary."""
+        hits = (self._match or self.compile())(data)
+        if hits is None or self._canary not in hits:
+            raise DetectorFailed("the trigger set")
+        return hits
 
     def clean(self, data: bytes) -> bool:
         """Whether no trigger occurs in `data`: then it holds no finding."""
-        if self._match is None:
-            self.compile()
-        hits = self._match(data)
-        if hits is None or self._canary not in hits:
-            raise DetectorFailed("the trigger set")
-        return len(hits) == 1 and not (self.pem and pieces.PEM_OPENING in data)
+        return len(self._triggered(data)) == 1 and not (self.pem and pieces.PEM_OPENING in data)
 
     def findings(self, data: bytes) -> list[Finding]:
         """All findings in `data`, unresolved, in its own offsets."""
@@ -166,12 +166,8 @@ class Engine:
 
     def _piece(self, data: bytes, start: int, end: int, found: list[Finding]) -> None:
         """Search `data[start:end]`, which lies between joints, or is cut by force."""
-        if self._match is None:
-            self.compile()
         low = start - CONTEXT if start > CONTEXT else 0
-        hits = self._match(data if low == 0 and end == len(data) else data[low:end])
-        if hits is None or self._canary not in hits:
-            raise DetectorFailed("the trigger set")
+        hits = self._triggered(data if low == 0 and end == len(data) else data[low:end])
         if len(hits) == 1:
             return
         if end - start > 2 * SMALL and self._worth_cutting(hits):
@@ -182,9 +178,7 @@ class Engine:
                 self._piece(data, start, cut, found)
                 start = cut
                 low = start - CONTEXT if start > CONTEXT else 0
-            hits = self._match(data[low:end])
-            if hits is None or self._canary not in hits:
-                raise DetectorFailed("the trigger set")
+            hits = self._triggered(data[low:end])
         self._patterns(data, low, start, end, hits, found)
 
     def _worth_cutting(self, hits: Sequence[int]) -> bool:

@@ -50,12 +50,12 @@ def valid(text: str) -> bool:
     if classes is None or len(text) != len(classes) + 4:
         return False
     for char, kind in zip(text[4:], classes, strict=True):
-        if kind == "n" and not char.isdigit() or kind == "a" and not char.isalpha():
+        if (kind == "n" and not char.isdigit()) or (kind == "a" and not char.isalpha()):
             return False
     return int((text[4:] + text[:4]).translate(_AS_NUMBER)) % 97 == 1
 
 
-def _iban(data: bytes, start: int, end: int) -> Finding | None:
+def _iban(data: bytes, start: int, _end: int) -> Finding | None:  # a Check
     """Collect as many characters as the country's form has, over single spaces, and check them."""
     country = data[start : start + 2].decode("ascii").upper()
     need = len(IBAN_CLASSES[country]) + 4
@@ -72,7 +72,7 @@ def _iban(data: bytes, start: int, end: int) -> Finding | None:
             return None
         at += 1
     follow = data[at : at + 1]
-    if len(chars) < need or follow.isalnum() and follow < b"\x80":
+    if len(chars) < need or (follow.isalnum() and follow < b"\x80"):
         return None
     text = chars.decode("ascii")
     if not text.isupper() and (spaced or not text.islower()):

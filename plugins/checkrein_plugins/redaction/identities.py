@@ -44,9 +44,11 @@ def _dni(value: str) -> bool:
     return number.isdigit() and "TRWAGMYFPDXBNJZSQVHLCKE"[int(number) % 23] == value[-1]
 
 
-_CODICE_ODD = dict(zip("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ",
-                       (1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4,
-                        18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23), strict=True))  # fmt: skip
+_CODICE_ODD_VALUES = (
+    1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8,
+    12, 14, 16, 10, 22, 25, 24, 23,
+)  # fmt: skip
+_CODICE_ODD = dict(zip("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ", _CODICE_ODD_VALUES, strict=True))
 
 
 def _codice_fiscale(value: str) -> bool:
@@ -130,7 +132,7 @@ def _dated(value: str) -> bool:
     return 1 <= int(value[2:4]) <= 12 and 1 <= int(value[4:6]) <= 31
 
 
-def _always(value: str) -> bool:
+def _always(_value: str) -> bool:
     return True
 
 
@@ -164,7 +166,8 @@ NUMERIC = (
     Identity("kr_rrn", r"\d{6}-[1-8]\d{6}", _dated),
     Identity(
         "tax_id", r"\d{2,3}[ /-]?\d{3}[ /-]?\d{3,5}[ /-]?\d{0,3}", _always,
-        Words(rb"steuer-id|steueridentifikation|steuernummer|national id|identity number|tax number|personal id"),
+        Words(rb"steuer-id|steueridentifikation|steuernummer|national id|identity number"
+        rb"|tax number|personal id"),
     ),
 )  # fmt: skip
 """Numbers without letters. To add one, add a row here, and a trigger to the detector in `numbers`
@@ -185,7 +188,13 @@ _Rows: TypeAlias = tuple[tuple[Identity, re.Pattern[str]], ...]
 _NUMERIC_FORMS: _Rows = tuple((row, re.compile(row.form)) for row in NUMERIC)
 _LETTERED_FORMS: _Rows = tuple((row, re.compile(row.form)) for row in LETTERED)
 _NUMERIC_SHAPES = tuple(
-    re.compile(re.sub(r"\\d|\[\d(?:-\d|\d)\]|19|20", lambda found: "dd" if found[0] in "1920" else "d", row.form))
+    re.compile(
+        re.sub(
+            r"\\d|\[\d(?:-\d|\d)\]|19|20",
+            lambda found: "dd" if found[0] in "1920" else "d",
+            row.form,
+        )
+    )
     for row in NUMERIC
 )
 
@@ -202,7 +211,7 @@ def numeric_check(shape: str) -> Check | None:
 
 def _lettered_identity(data: bytes, start: int, end: int) -> Finding | None:
     left, right = data[start - 1 : start] if start else b"", data[end : end + 1]
-    if left and left in b"._-/\\" or right and right in b"_-/":
+    if (left and left in b"._-/\\") or (right and right in b"_-/"):
         return None
     return _first(_LETTERED_FORMS, data, start, end)
 
@@ -240,10 +249,14 @@ def _passport(data: bytes, start: int, end: int) -> Finding | None:
 DETECTORS = (
     Detector(
         "lettered_identity", frozenset({"national_id"}),
-        rb"\b(?:(?i:[A-Z]{2} ?\d\d ?\d\d ?\d\d ?[A-D])|[12] ?\d\d ?\d\d ?2[ABab] ?\d{3} ?\d{3} ?\d\d|[1-9]\d{16}[Xx]"
-        rb"|\d{8}[- ]?[A-Z]|[XYZ]\d{7}[- ]?[A-Z]|(?i:[A-Z]{6}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z])|[STFGM]\d{7}[A-Z]|[A-Z]{5}\d{4}[A-Z])\b",
-        (rb"(?i)\b[A-Z]{2} ?\d\d ?\d\d ?\d\d ?[A-D]\b", rb"\b\d{8}[- ]?[A-Z]\b", rb"\b[A-Z]\d{7}[- ]?[A-Z]\b", rb"\d{11}[Xx]\b",
-         rb"\b[12] ?\d\d ?\d\d ?2[ABab]", rb"(?i)[A-Z]{2}\d\d[A-Z]\d\d[A-Z]\d", rb"\b[A-Z]{5}\d{4}[A-Z]\b"),
+        rb"\b(?:(?i:[A-Z]{2} ?\d\d ?\d\d ?\d\d ?[A-D])"
+        rb"|[12] ?\d\d ?\d\d ?2[ABab] ?\d{3} ?\d{3} ?\d\d|[1-9]\d{16}[Xx]"
+        rb"|\d{8}[- ]?[A-Z]|[XYZ]\d{7}[- ]?[A-Z]|(?i:[A-Z]{6}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z])"
+        rb"|[STFGM]\d{7}[A-Z]|[A-Z]{5}\d{4}[A-Z])\b",
+        (rb"(?i)\b[A-Z]{2} ?\d\d ?\d\d ?\d\d ?[A-D]\b", rb"\b\d{8}[- ]?[A-Z]\b",
+        rb"\b[A-Z]\d{7}[- ]?[A-Z]\b", rb"\d{11}[Xx]\b",
+         rb"\b[12] ?\d\d ?\d\d ?2[ABab]", rb"(?i)[A-Z]{2}\d\d[A-Z]\d\d[A-Z]\d",
+         rb"\b[A-Z]{5}\d{4}[A-Z]\b"),
         _lettered_identity,
     ),
     Detector(

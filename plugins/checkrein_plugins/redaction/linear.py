@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import re2
+import re2  # type: ignore[import-untyped]  # ships no types
 
 MEMORY = 64 << 20
 """Bytes that one RE2 automaton may take. At RE2's own 8 MB a set of triggers is rebuilt all the
@@ -47,9 +47,38 @@ def matcher(pattern: bytes) -> Callable[[Any, bytes, int, int], Sequence[tuple[i
     return raw  # type: ignore[no-any-return]
 
 
+def prefix(pattern: bytes) -> Callable[[bytes, int], int]:
+    """Compile `pattern` to a function (data, start) -> end of the match that begins at `start`.
+
+    The end is `start` if there is none.
+    """
+    match = re2.compile(pattern, options()).match
+
+    def end_of(data: bytes, start: int) -> int:
+        found = match(data, start)
+        return int(found.end()) if found else start
+
+    return end_of
+
+
+class Triggers:
+    """A set of patterns: which of them occur in a text. Compiled when it is made."""
+
+    def __init__(self, patterns: Iterable[bytes]) -> None:
+        chosen = re2.Set.SearchSet(options())
+        self.canary = -1
+        for pattern in (*patterns, rb"\z"):
+            self.canary = chosen.Add(pattern)
+        chosen.Compile()
+        self.match: Callable[[bytes], list[int] | None] = chosen.Match
+        """Indexes of the patterns that occur. `canary` is always one of them: an answer without
+        it means that RE2 has failed (out of memory), which it reports as "no match"."""
+
+
 def _match(
-    compiled: Any, anchor: Any, data: bytes, start: int, end: int
+    compiled: Any, _anchor: Any, data: bytes, start: int, end: int
 ) -> Sequence[tuple[int, int]]:
+    """Stand in for RE2's own function, with its arguments."""
     match = compiled.search(data, start, end)
     return (match.span(),) if match else ((-1, -1),)
 

@@ -27,9 +27,9 @@ def _card(data: bytes, start: int, end: int) -> Finding | None:
     size = len(digits)
     network = card_network(digits)
     if network and luhn(digits):
-        sure = size == 16 or size == 15 and network in ("amex", "jcb")
-        sure = sure or size == 14 and network == "diners"
-        sure = sure or size == 19 and network in ("visa", "unionpay")
+        sure = size == 16 or (size == 15 and network in ("amex", "jcb"))
+        sure = sure or (size == 14 and network == "diners")
+        sure = sure or (size == 19 and network in ("visa", "unionpay"))
         if sure or _near_card(data, start):
             return Finding(start, end, "credit_card", network)
         return None
@@ -51,7 +51,10 @@ def _ssn(data: bytes, start: int, end: int) -> Finding | None:
     if mark == 45 or _SSN_WORDS.before(data, start):
         return Finding(start, end, "us_ssn", kind)
     if mark == 32 and kind == "ssn":
-        if data[start - 2 : start].strip()[-1:].isdigit() or behind(data, end).strip()[:1].isdigit():
+        if (
+            data[start - 2 : start].strip()[-1:].isdigit()
+            or behind(data, end).strip()[:1].isdigit()
+        ):
             return None  # one of a column of figures
         return Finding(start, end, "us_ssn", kind)
     return None
@@ -173,14 +176,22 @@ DETECTORS = (
         "number", frozenset({"credit_card", "us_ssn", "phone", "national_id"}),
         rb"[+(]{0,2}\d(?:[ .()/+-]{0,2}\d){6,}",
         (
-            rb"\d{4}[ .-]\d{4}[ .-]\d{4}", rb"\b\d{4}[ .-]\d{6}[ .-]\d{4}", rb"\b(?:[2-689]|1800|2131)\d{11}",
-            rb"\d\d\d[ .-]\d\d[ .-]\d\d\d\d", rb"\d\d\d\)?[-. /]{0,2}\d\d\d[-. ]\d\d\d\d", rb"\+\d[\d .()/-]{4}",
-            rb"\b0\d{1,4}\)?[ ./-]\d\d\d\d|\b0[\d)]{1,5}[ ./-]\d{2,3}[ ./-]\d\d", rb"\b[2-9]\d\d \d\d\d? \d\d",
-            rb"(?i)(?:phone|mobile|\btel|\bcell|\bfax|\bsms|whatsapp|call|dial|desk|answering|message|registered|reach)[^0-9+(\x00]{1,20}[+(]{0,2}\d[\d .()/-]{5}",
+            rb"\d{4}[ .-]\d{4}[ .-]\d{4}", rb"\b\d{4}[ .-]\d{6}[ .-]\d{4}",
+            rb"\b(?:[2-689]|1800|2131)\d{11}",
+            rb"\d\d\d[ .-]\d\d[ .-]\d\d\d\d", rb"\d\d\d\)?[-. /]{0,2}\d\d\d[-. ]\d\d\d\d",
+            rb"\+\d[\d .()/-]{4}",
+            rb"\b0\d{1,4}\)?[ ./-]\d\d\d\d|\b0[\d)]{1,5}[ ./-]\d{2,3}[ ./-]\d\d",
+            rb"\b[2-9]\d\d \d\d\d? \d\d",
+            (rb"(?i)(?:phone|mobile|\btel|\bcell|\bfax|\bsms|whatsapp|call|dial|desk|answering"
+            rb"|message|registered|reach)[^0-9+(\x00]{1,20}[+(]{0,2}\d[\d .()/-]{5}"),
             rb"(?i)\d[ \t]{0,2}-?(?:office|fax|mobile|home|work)\b",
             rb"(?i)(?:\bssn|social|\bitin\b|taxpayer|card|visa|\bcc\b)[^0-9\x00]{1,24}\d",
-            rb"\b\d\d \d{3} \d{3} \d{3}\b", rb"\.\d{3}-\d\d\b", rb"\b(?:\d\d)?\d{6}[-+]\d{4}", rb"\b[12] \d\d \d\d ", rb"\b[1-9]\d{10}\b", rb"\b[12]\d{14}\b",
-            rb"(?i)(?:\bbsn\b|burgerservice|\bsofi|steuer|national.?id|identity.?num|\bid.?number|\bsin\b|social ins|\bcpf\b|tax.?num|tax.?id|insurance.?num|aadha|pesel|personal.?id)[^0-9\x00]{1,20}\d",
+            rb"\b\d\d \d{3} \d{3} \d{3}\b", rb"\.\d{3}-\d\d\b",
+            rb"\b(?:\d\d)?\d{6}[-+]\d{4}", rb"\b[12] \d\d \d\d ",
+            rb"\b[1-9]\d{10}\b", rb"\b[12]\d{14}\b",
+            (rb"(?i)(?:\bbsn\b|burgerservice|\bsofi|steuer|national.?id|identity.?num"
+            rb"|\bid.?number|\bsin\b|social ins|\bcpf\b|tax.?num|tax.?id|insurance.?num|aadha"
+            rb"|pesel|personal.?id)[^0-9\x00]{1,20}\d"),
         ),
         _number,
         retry=False,

@@ -96,7 +96,7 @@ def _international(data: bytes, start: int, end: int) -> Finding | None:
         if limits:
             fits = limits[0] <= len(text) - size <= limits[1]
             # Generated and misdialled numbers are short; a word for a phone makes up for it.
-            if fits or 7 <= len(text) - size <= limits[1] and worded(data, start, end):
+            if fits or (7 <= len(text) - size <= limits[1] and worded(data, start, end)):
                 return _phone(data, start, end, "international")
             return None
     return _phone(data, start, end, "international") if 8 <= len(text) <= 15 else None
@@ -117,7 +117,9 @@ def grouped_nine(data: bytes, start: int, end: int) -> Finding | None:
     if worded(data, start, end):
         return _phone(data, start, end, "national")
     if data[start] in b"679" and start and left not in b" \t(" and quiet(data, start, end):
-        return Finding(start, end, "phone", "national") if not right or right not in b" \t-" else None
+        return (
+            Finding(start, end, "phone", "national") if not right or right not in b" \t-" else None
+        )
     return None
 
 

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import re
 
-import re2
-
 from checkrein_plugins.redaction.detector import CONTEXT
-from checkrein_plugins.redaction.linear import options
+from checkrein_plugins.redaction.linear import prefix
 
 PIECE = 2048
 """Most bytes between two cuts: also the most visible characters that a stream keeps back."""
@@ -25,7 +23,8 @@ AHEAD = 16
 """Bytes behind a forced cut's window that must be known, or the end of the text."""
 
 _WORD = re.compile(rb"[a-z\xe0-\xff]{3}[,;.!?]?[ \t]|\xd7\xd7")
-_TOKEN = re2.compile(rb"[A-Za-z0-9_.+/=%~:-]*", options())
+token_end = prefix(rb"[A-Za-z0-9_.+/=%~:-]*")
+"""(data, start) -> end of the run of token characters that begins at `start`."""
 
 
 def joint(data: bytes, start: int, end: int) -> int:
@@ -55,18 +54,11 @@ def last_joint(data: bytes, start: int, end: int) -> int:
     return found if found > start else 0
 
 
-def token_end(data: bytes, start: int) -> int:
-    """End of the run of token characters that begins at `start`."""
-    match = _TOKEN.match(data, start)
-    return int(match.end()) if match else start
-
-
 PEM_OPENING = b"-----BEGIN "
 _PEM_HEADER = re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_PEM_LINES = re2.compile(
+_pem_lines = prefix(
     rb"(?:\s{0,8}(?:[A-Za-z0-9+/=]{16}[A-Za-z0-9+/=]*"
-    rb"|(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset): ?[^\n\"\x00]{0,200}))*",
-    options(),
+    rb"|(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset): ?[^\n\"\x00]{0,200}))*"
 )
 _PEM_LAST = re.compile(rb"\s{0,8}[A-Za-z0-9+/=]{1,15}(?=\s{0,8}(?:-----END|[\"'\x00<]|\Z))")
 _PEM_CLOSING = re.compile(rb"\s{0,8}-----END [A-Z0-9 ]{0,60}-----")
@@ -99,11 +91,6 @@ def pem_end(data: bytes, start: int) -> int:
         end = last.end()
     closing = _PEM_CLOSING.match(data, end)
     return closing.end() if closing else end
-
-
-def _pem_lines(data: bytes, start: int) -> int:
-    match = _PEM_LINES.match(data, start)
-    return int(match.end()) if match else start
 
 
 def pem_swallow(data: bytes) -> tuple[int, bool]:

@@ -9,14 +9,15 @@ from checkrein.call import Call, Outcome
 from checkrein.errors import ConfigError
 from checkrein.hooks import Plugin, StreamFilter
 from checkrein.verdicts import Deny, Replace, Rewrite, Sink
-
 from checkrein_plugins.redaction import policy as rules
 from checkrein_plugins.redaction.faults import Unredactable
 from checkrein_plugins.redaction.findings import DEFAULT_CATEGORIES, Finding
+from checkrein_plugins.redaction.leaves import BINARY, leaf_paths
+from checkrein_plugins.redaction.memory import Memory, Recent
 from checkrein_plugins.redaction.policy import Policy, ToolPolicy
 from checkrein_plugins.redaction.stream import TextFilter
 from checkrein_plugins.redaction.text import engine_for, known
-from checkrein_plugins.redaction.tree import leaf_paths, redacted
+from checkrein_plugins.redaction.tree import redacted
 
 BLOBS = frozenset({"blob", "file", "uri", "image", "audio", "video"})
 """Types of message parts that are passed on byte for byte."""
@@ -47,6 +48,8 @@ class Redaction(Plugin):
         ConfigError: names the key, and what is wrong with it.
     """
 
+    rewrites = True
+
     def __init__(
         self,
         categories: Iterable[str] | None = None,
@@ -61,8 +64,8 @@ class Redaction(Plugin):
         chosen = known(categories, DEFAULT_CATEGORIES)
         if not chosen:
             raise ConfigError("categories: at least one is needed")
-        if binary not in ("refuse", "keep"):
-            raise ConfigError(f"binary: {binary!r} is neither 'refuse' nor 'keep'")
+        if binary not in BINARY:
+            raise ConfigError(f"binary: {binary!r} is none of {', '.join(BINARY)}")
         self.categories = chosen
         self._engine = engine_for(chosen)
         self._requests = rules.policy(rules.actions(requests, "requests", chosen))
@@ -72,6 +75,8 @@ class Redaction(Plugin):
         self._rules = rules.tool_rules(per_tool, chosen)
         self._tools: dict[str, ToolPolicy] = {}
         self._binary = binary
+        self._memory = Memory()
+        self._recent = Recent()
 
     def start(self, rein: Any) -> None:
         """Compile the patterns, so that the first call does not wait for it."""
@@ -106,7 +111,7 @@ class Redaction(Plugin):
             text = str(value)
             new = redacted(text, self._engine)[0]
             return value if new == text else f"{type(value).__name__}: {new}"
-        return redacted(value, self._engine, binary=self._binary)[0]
+        return redacted(value, self._engine, binary=self._binary, recent=self._recent)[0]
 
     def open_stream(self, call: Call, channel: str) -> StreamFilter | None:
         """Filter text and reasoning as they arrive; tool arguments arrive whole."""
@@ -129,11 +134,15 @@ class Redaction(Plugin):
             if chosen.arguments.off:
                 return None
             new, denial = self._apply(call.arguments, chosen.arguments, "")
-            return denial or (None if new is call.arguments else Rewrite(call.replace(arguments=new)))
+            return denial or (
+                None if new is call.arguments else Rewrite(call.replace(arguments=new))
+            )
         made, denial = self._by_field(call.arguments, chosen)
         return denial or (None if made is call.arguments else Rewrite(call.replace(arguments=made)))
 
-    def _by_field(self, arguments: Mapping[str, Any], chosen: ToolPolicy) -> tuple[Any, Deny | None]:
+    def _by_field(
+        self, arguments: Mapping[str, Any], chosen: ToolPolicy
+    ) -> tuple[Any, Deny | None]:
         rest = {name: arguments[name] for name in arguments if name not in chosen.fields}
         made = dict(arguments)
         changed = False
@@ -153,11 +162,18 @@ class Redaction(Plugin):
         return (made if changed else arguments), None
 
     def _apply(
-        self, value: Any, chosen: Policy, path: str, skipped: frozenset[str] = frozenset()
+        self,
+        value: Any,
+        chosen: Policy,
+        path: str,
+        skipped: frozenset[str] = frozenset(),
+        memory: Memory | None = None,
     ) -> tuple[Any, Deny | None]:
         """Return (redacted value, None), or a denial if a blocked category is in it."""
         try:
-            new, found = redacted(value, self._engine, chosen.kept, self._binary, skipped)
+            new, found = redacted(
+                value, self._engine, chosen.kept, self._binary, skipped, memory, self._recent
+            )
         except Unredactable as error:
             place = f"{path}{error.path}" or "arguments"
             return value, Deny(f"{place}: {error.why}", rule="redaction.unchecked")
@@ -172,7 +188,7 @@ class Redaction(Plugin):
             return None
         arguments = call.arguments
         checked = {name: arguments[name] for name in arguments if name != "tools"}
-        new, denial = self._apply(checked, self._requests, "", BLOBS)
+        new, denial = self._apply(checked, self._requests, "", BLOBS, self._memory)
         if denial or new is checked:
             return denial
         if "tools" in arguments:
@@ -238,9 +254,7 @@ def _blocked(
                 inner = leaf_paths(value, skipped)[index]
                 joint = "." if path and inner and inner[0] not in "[<" else ""
                 place = f"{path}{joint}{inner}" or "the text"
-                return Deny(
-                    f"{finding.category} in {place}", rule=f"redaction.{finding.category}"
-                )
+                return Deny(f"{finding.category} in {place}", rule=f"redaction.{finding.category}")
     return None
 
 
@@ -271,9 +285,7 @@ class Stream:
         for category in found:
             if category in self._blocked:
                 self._filter.abort()
-                self._denied = Deny(
-                    f"{category} in {self._channel}", rule=f"redaction.{category}"
-                )
+                self._denied = Deny(f"{category} in {self._channel}", rule=f"redaction.{category}")
                 return self._denied
         found.clear()
         return out

@@ -16,7 +16,8 @@ TOKENS: tuple[tuple[str, bytes], ...] = (
     ("github", rb"gh[pousr]_[A-Za-z0-9]{36,255}"),
     ("github", rb"github_pat_[A-Za-z0-9_]{40,255}"),
     ("gitlab", rb"gl(?:pat|dt|soat|cbt|ft|rt|rtr|ffct)-[A-Za-z0-9_-]{20,300}"),
-    ("gitlab", rb"gl(?:imt-[A-Za-z0-9_-]{25}|ptt-[A-Za-z0-9_-]{40}|agent-[A-Za-z0-9_-]{50,1024}|oas-[A-Za-z0-9_-]{64})"),
+    ("gitlab", rb"gl(?:imt-[A-Za-z0-9_-]{25}|ptt-[A-Za-z0-9_-]{40}|oas-[A-Za-z0-9_-]{64})"),
+    ("gitlab", rb"glagent-[A-Za-z0-9_-]{50,1024}"),
     ("gitlab", rb"GR1348941[A-Za-z0-9_-]{20,100}"),
     ("slack", rb"xox[abeoprs](?:\.xox[bp])?-[A-Za-z0-9-]{10,300}"),
     ("slack", rb"xapp-\d-[A-Za-z0-9-]{20,300}"),
@@ -92,17 +93,24 @@ TOKENS: tuple[tuple[str, bytes], ...] = (
     ("asana", rb"[12]/\d{10,20}(?:/\d{10,20})?:[a-f0-9]{32}"),
     ("slack", rb"https://hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9/_-]{20,120}"),
     ("teams", rb"https://[a-z0-9-]{1,60}\.webhook\.office\.com/webhookb2/[A-Za-z0-9@/-]{60,200}"),
-    ("discord", rb"https://(?:canary\.|ptb\.)?discord(?:app)?\.com/api/webhooks/\d{15,21}/[A-Za-z0-9_-]{50,80}"),
+    ("discord", rb"https://(?:(?:canary|ptb)\.)?discord(?:app)?\.com/api/webhooks/\d{15,21}/[\w-]{50,80}"),
 )  # fmt: skip
-"""Subtype and form of tokens of known make, as their vendors document or show them. Matched as
-whole words: an added row needs no other change if one of `_TOKEN_TRIGGERS` is part of it."""
+"""Subtype and form of tokens of known make, as their vendors document or show them. A row that is
+added needs its beginning in `_HEADS` (or its middle in the detector `token_by_middle`)."""
 
 _HEADS = (
-    rb"AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9]|gh[pousr]_|github_pat_|gl(?:pat|dt|soat|cbt|ft|imt|ptt|agent|oas|rt|rtr|ffct)-|GR1348941|xox[abeoprs][.-]|xapp-|[sr]k_(?:live|test)_|whsec_"
-    rb"|sk-|AIza|GOCSPX-|ya29\.|hf_|api_org_|npm_|pypi-AgE|rubygems_|SG\.|AC[0-9a-z]{4}|SK[0-9a-z]{4}|key-|xkeysib-|do[opr]_v1_|dp\.[a-z]{2,5}\.|dapi[a-f0-9]{4}|shp(?:at|ca|pa|ss)_"
-    rb"|sq0(?:atp|csp|idp)-|EAA[A-Za-z0-9]{4}|PMAK-|lin_|secret_|ntn_|gl(?:c|sa)_|NR[A-Z]{2}-|pscale_|hv[sbr]\.|AT[AC]TT3|ATBB|fm[12]_|fo1_|r8_|gsk_|pplx-|xai-|pcsk_|lsv2_|tvly-"
-    rb"|sbp_|sb_secret_|sntry[su]_|pat[A-Za-z0-9]{4}|figd_|sl\.|dckr_|AKCp|oy2|cio|AGE-SECRET-KEY-|re_|rzp_|LTAI|pul-|dt0c01\.|FLWSECK|tfp_|nf[pcu]_|HRKU-|CFPAT-|shippo_|EZ[AT]K|duffel_|pn[ub]_"
-    rb"|https://hooks\.slack\.com/|https://(?:canary\.|ptb\.)?discord(?:app)?\.com/api/webhooks/|[12]/\d{8}"
+    rb"AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9]|gh[pousr]_|github_pat_|gl(?:pat|dt|soat|cbt|ft|imt|ptt"
+    rb"|agent|oas|rt|rtr|ffct)-|GR1348941|xox[abeoprs][.-]|xapp-|[sr]k_(?:live|test)_|whsec_"
+    rb"|sk-|AIza|GOCSPX-|ya29\.|hf_|api_org_|npm_|pypi-AgE|rubygems_|SG\.|AC[0-9a-z]{4}"
+    rb"|SK[0-9a-z]{4}|key-|xkeysib-|do[opr]_v1_|dp\.[a-z]{2,5}\.|dapi[a-f0-9]{4}|shp(?:at|ca|pa"
+    rb"|ss)_"
+    rb"|sq0(?:atp|csp|idp)-|EAA[A-Za-z0-9]{4}|PMAK-|lin_|secret_|ntn_|gl(?:c|sa)_|NR[A-Z]{2}-"
+    rb"|pscale_|hv[sbr]\.|AT[AC]TT3|ATBB|fm[12]_|fo1_|r8_|gsk_|pplx-|xai-|pcsk_|lsv2_|tvly-"
+    rb"|sbp_|sb_secret_|sntry[su]_|pat[A-Za-z0-9]{4}|figd_|sl\.|dckr_|AKCp|oy2|cio"
+    rb"|AGE-SECRET-KEY-|re_|rzp_|LTAI|pul-|dt0c01\.|FLWSECK|tfp_|nf[pcu]_|HRKU-|CFPAT-|shippo_"
+    rb"|EZ[AT]K|duffel_|pn[ub]_"
+    rb"|https://hooks\.slack\.com/|https://(?:(?:canary|ptb)\.)?discord(?:app)?\.com/api/webhooks/"
+    rb"|https://[a-z0-9-]{1,60}\.webhook\.office\.com/|[12]/\d{8}"
 )
 """How tokens begin; what follows is cut out as one run and judged by `TOKENS`."""
 _TOKEN_TRIGGERS = (rb"\b(?:" + _HEADS + rb")[A-Za-z0-9_-]{3}",)
@@ -179,13 +187,19 @@ _STRONG = re.compile(
     rb"pass|pwd|secret|api.?key|auth.?token|access.?key|account.?key|private.?key|shared.?access"
     rb"|client.?secret|access.?token|bearer|refresh.?token|bot.?token|signing.?key|encryption.?key"
 )
-_WEAK_NAME = re.compile(rb"next|page|continu|cursor|count|max|num|type|name|_id|url|path|file|len|csrf")
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,80}(?:(?:\.|->|::)[A-Za-z_][A-Za-z0-9_]{0,80}){0,8}[(\[]?")
+_WEAK_NAME = re.compile(
+    rb"next|page|continu|cursor|count|max|num|type|name|_id|url|path|file"
+    rb"|len|csrf"
+)
+_IDENTIFIER = re.compile(
+    r"[A-Za-z_][A-Za-z0-9_]{0,80}(?:(?:\.|->|::)[A-Za-z_][A-Za-z0-9_]{0,80}){0,8}[(\[]?"
+)
 _CALL = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,80}[(\[]")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _HEX = re.compile(r"[0-9a-fA-F]{16,128}")
 _NAME = re.compile(
-    rb"(?i)[a-z_-]{2,12}(?: key)?[a-z0-9_.-]{0,24}[\"'`]?(?:[ \t]{0,4}(?:=>|:=|==?|:|\x01)[ \t]{0,4}"
+    rb"(?i)[a-z_-]{2,12}(?: key)?[a-z0-9_.-]{0,24}[\"'`]?(?:[ \t]{0,4}(?:=>|:=|==?|:"
+    rb"|\x01)[ \t]{0,4}"
     rb"|[ \t]{1,4}(?:is[ \t]{1,2})?)(?:(?:bearer|basic|token)[ \t]{1,4})?[\"'`]?"
 )
 
@@ -223,7 +237,9 @@ def _keyed(data: bytes, start: int, end: int) -> Finding | None:
         return None
     key = name[0].lower()
     before_name = before(data, start, 10)
-    if _WEAK_NAME.search(before_name + _SEPARATOR.split(key, maxsplit=1)[0]) and not _STRONG.search(key):
+    if _WEAK_NAME.search(before_name + _SEPARATOR.split(key, maxsplit=1)[0]) and not _STRONG.search(
+        key
+    ):
         return None
     at = name.end()
     quoted = data[at - 1] in b"\"'`\1"
@@ -247,14 +263,18 @@ DETECTORS = (
     ),
     Detector(
         "token_by_middle", frozenset({"secret"}),
-        rb"[A-Za-z0-9_-]{8,}(?::AA[A-Za-z0-9_-]{33}|-us\d{1,2}\b|\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{20,}|\.atlasv1\.[A-Za-z0-9_-]{20,}|\.[a-f0-9]{64})",
-        (rb":AA[A-Za-z0-9_-]{8}", rb"[0-9a-f]{8}-us\d", rb"\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{12}", rb"\.atlasv1\.", rb"\bpat[A-Za-z0-9]{14}\."),
+        rb"[A-Za-z0-9_-]{8,}(?::AA[A-Za-z0-9_-]{33}|-us\d{1,2}\b"
+        rb"|\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{20,}|\.atlasv1\.[A-Za-z0-9_-]{20,}"
+        rb"|\.[a-f0-9]{64})",
+        (rb":AA[A-Za-z0-9_-]{8}", rb"[0-9a-f]{8}-us\d", rb"\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{12}",
+        rb"\.atlasv1\.", rb"\bpat[A-Za-z0-9]{14}\."),
         _token,
         retry=False,
     ),
     Detector(
         "jwt", frozenset({"secret"}),
-        rb"\bey[JK][A-Za-z0-9_-]{12,}\.(?:ey[JKA-Za-z0-9_-]{4,}|[A-Za-z0-9_-]{0,600}\.[A-Za-z0-9_-]{16,})(?:\.[A-Za-z0-9_-]+){0,3}",
+        rb"\bey[JK][A-Za-z0-9_-]{12,}\.(?:ey[JKA-Za-z0-9_-]{4,}"
+        rb"|[A-Za-z0-9_-]{0,600}\.[A-Za-z0-9_-]{16,})(?:\.[A-Za-z0-9_-]+){0,3}",
         (rb"\bey[JK][A-Za-z0-9_-]{8}",),
         _jwt,
         retry=False,
@@ -267,11 +287,16 @@ DETECTORS = (
     ),
     Detector(
         "keyed", frozenset({"secret"}),
-        rb"(?i)(?:passw(?:or)?d|passwd|passphrase|pass|pwd|secret|token|api[_ .-]?key|apikey|access[_ .-]?key|account[_-]?key"
-        rb"|private[_-]?key|signing[_-]?key|encryption[_-]?key|shared[_-]?access[_-]?key|credential|authorization|bearer|x-api-key|authtoken)"
-        rb"[a-z0-9_.-]{0,24}[\"'`]?(?:[ \t]{0,4}(?:=>|:=|==?|:|\x01)[ \t]{0,4}|[ \t]{1,4}(?:is[ \t]{1,2})?)(?:(?:bearer|basic|token)[ \t]{1,4})?"
-        rb"(?:\"[^\s\"\x00\x01\xd7]{6,}|'[^\s'\"\x00\x01\xd7]{6,}|`[^\s`\"\x00\x01\xd7]{6,}|[^\s\"'`,;<>\x00\x01\xd7]{6,})",
-        (rb"(?i)passw|passph|pass[\"']?[:=]|pwd|secret|token|api[_ .-]?key|access[_ .-]?key|account.?key|private.?key|signing.?key|encryption.?key|credential|authoriz|bearer",),
+        rb"(?i)(?:passw(?:or)?d|passwd|passphrase|pass|pwd|secret|token|api[_ .-]?key|apikey"
+        rb"|access[_ .-]?key|account[_-]?key"
+        rb"|private[_-]?key|signing[_-]?key|encryption[_-]?key|shared[_-]?access[_-]?key"
+        rb"|credential|authorization|bearer|x-api-key|authtoken)"
+        rb"[a-z0-9_.-]{0,24}[\"'`]?(?:[ \t]{0,4}(?:=>|:=|==?|:|\x01)[ \t]{0,4}"
+        rb"|[ \t]{1,4}(?:is[ \t]{1,2})?)(?:(?:bearer|basic|token)[ \t]{1,4})?"
+        rb"(?:\"[^\s\"\x00\x01\xd7]{6,}|'[^\s'\"\x00\x01\xd7]{6,}|`[^\s`\"\x00\x01\xd7]{6,}"
+        rb"|[^\s\"'`,;<>\x00\x01\xd7]{6,})",
+        ((rb"(?i)passw|passph|pass[\"']?[:=]|pwd|secret|token|api[_ .-]?key|access[_ .-]?key"
+        rb"|account.?key|private.?key|signing.?key|encryption.?key|credential|authoriz|bearer"),),
         _keyed,
         lookback=True,
     ),

@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 LETTER = "\xff"
@@ -89,8 +91,8 @@ class Shadow(NamedTuple):
     starts: list[int] | None = None
     """Offsets in `data` from which on the shift of the same index applies; None = the offsets
     are the text's own."""
-    shifts: list[int] = []
-    widths: dict[int, int] = {}
+    shifts: Sequence[int] = ()
+    widths: Mapping[int, int] = MappingProxyType({})
     """Length in the text of what one byte stands for, where it is not 1."""
 
     def start(self, offset: int) -> int:
@@ -132,7 +134,8 @@ def _translate(match: re.Match[str]) -> str:
 def _shrunk(text: str) -> Shadow:
     """Read escapes and drop invisible characters, noting where offsets move."""
     pieces: list[str] = []
-    starts, shifts, widths = [0], [0], {}
+    starts, shifts = [0], [0]
+    widths: dict[int, int] = {}
     size = last = 0
     shrinks = _ESCAPES_ONLY if text.isascii() else _SHRINKS
     for match in shrinks.finditer(text):

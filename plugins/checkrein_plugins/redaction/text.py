@@ -7,7 +7,6 @@ import re
 from collections.abc import Collection, Iterable
 
 from checkrein.errors import ConfigError
-
 from checkrein_plugins.redaction.engine import Engine
 from checkrein_plugins.redaction.findings import (
     CATEGORIES,
@@ -27,7 +26,9 @@ def engine_for(categories: frozenset[str]) -> Engine:
     return Engine((row for module in modules for row in module.DETECTORS), categories)
 
 
-def known(categories: Iterable[str] | None, default: Collection[str] = CATEGORIES) -> frozenset[str]:
+def known(
+    categories: Iterable[str] | None, default: Collection[str] = CATEGORIES
+) -> frozenset[str]:
     """Check names of categories.
 
     Raises:
@@ -61,7 +62,7 @@ def scan(text: str, categories: Iterable[str] | None = None) -> tuple[Finding, .
 
 
 _ALL = frozenset(CATEGORIES)
-_DEFAULT = frozenset(DEFAULT_CATEGORIES)
+DEFAULT = frozenset(DEFAULT_CATEGORIES)
 
 
 def located(text: str, engine: Engine, kept: Collection[str] = ()) -> list[Finding]:
@@ -154,5 +155,5 @@ def redact(text: str, categories: Iterable[str] | None = None) -> str:
         ConfigError: an unknown category.
         DetectorFailed: a detector failed; the text was not checked.
     """
-    engine = engine_for(known(categories) if categories is not None else _DEFAULT)
+    engine = engine_for(known(categories) if categories is not None else DEFAULT)
     return replaced(text, located(text, engine))

@@ -38,7 +38,7 @@ def card_network(digits: bytes) -> str:
             return "discover"
         if 3528 <= four <= 3589:
             return "jcb"
-        if two == 62 or two == 81:
+        if two in (62, 81):
             return "unionpay"
         if 2200 <= four <= 2204:
             return "mir"

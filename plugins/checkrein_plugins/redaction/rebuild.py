@@ -1,0 +1,152 @@
+"""A nested value with some of its leaves replaced: copies along the changed paths only."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Any
+
+from checkrein_plugins.redaction.faults import Unredactable
+from checkrein_plugins.redaction.leaves import LEAST_INT, decoded, fields_of
+
+
+class Rebuild:
+    """Builds a value anew from the texts of its leaves, None for one that has not changed."""
+
+    def __init__(self, leaves: Iterator[str | None], binary: str, skipped: frozenset[str]) -> None:
+        self._next = leaves.__next__
+        self._binary = binary
+        self._skipped = skipped
+
+    def of(self, value: Any, path: str) -> Any:
+        """Return `value` with the next leaves in it, itself if none of them has changed."""
+        kind = type(value)
+        if kind is str:
+            text = self._next()
+            return value if text is None else text
+        if kind is dict:
+            return self._mapping(value, path, dict)
+        if kind is list:
+            items = self._items(value, path)
+            return value if items is None else items
+        if kind is tuple:
+            items = self._items(value, path)
+            return value if items is None else tuple(items)
+        if kind is int:
+            return self._whole(value) if value >= LEAST_INT else value
+        if value is None or kind is bool or kind is float:
+            return value
+        return self._other(value, path)
+
+    def _whole(self, value: int) -> Any:
+        text = self._next()
+        return value if text is None else text
+
+    def _mapping(self, value: Mapping[Any, Any], path: str, build: Any) -> Any:
+        if self._skipped and value.get("type") in self._skipped:
+            return value
+        made: dict[Any, Any] = {}
+        changed = False
+        for key, item in value.items():
+            new_key = self.of(key, path)
+            new = self.of(item, f"{path}.{key}" if new_key is key else f"{path}.{new_key}")
+            changed = changed or new is not item or new_key is not key
+            made[key if new_key is key else _unused(new_key, made, value)] = new
+        return build(made) if changed else value
+
+    def _items(self, value: Iterable[Any], path: str) -> list[Any] | None:
+        made = []
+        changed = False
+        for index, item in enumerate(value):
+            new = self.of(item, f"{path}[{index}]")
+            changed = changed or new is not item
+            made.append(new)
+        return made if changed else None
+
+    def _other(self, value: Any, path: str) -> Any:
+        if isinstance(value, Enum):
+            return value
+        if isinstance(value, str):
+            text = self._next()
+            return value if text is None else text
+        if isinstance(value, (bytes, bytearray)):
+            return self._bytes(value)
+        if isinstance(value, Mapping):
+            return self._mapping(value, path, lambda made: _like(value, made, path))
+        if isinstance(value, (list, tuple, set, frozenset, deque)):
+            items = self._items(value, path)
+            return value if items is None else _sequence_like(value, items, path)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return self._whole(value) if value >= LEAST_INT else value
+        fields = fields_of(value)
+        if fields is None:
+            return value
+        made = self._mapping(fields, path, dict)
+        return value if made is fields else _instance_like(value, fields, made, path)
+
+    def _bytes(self, value: bytes | bytearray) -> Any:
+        if decoded(value) is None:
+            return value
+        new = self._next()
+        if new is None:
+            return value
+        made = new.encode("utf-8")
+        return made if isinstance(value, bytes) else bytearray(made)
+
+
+def _unused(key: Any, made: Mapping[Any, Any], old: Mapping[Any, Any]) -> Any:
+    """Number a replaced key, so that two keys do not become one."""
+    chosen, number = key, 1
+    while chosen in made or chosen in old:
+        number += 1
+        chosen = f"{key}#{number}"
+    return chosen
+
+
+def _like(value: Mapping[Any, Any], made: dict[Any, Any], path: str) -> Any:
+    if isinstance(value, MappingProxyType):
+        return MappingProxyType(made)
+    if isinstance(value, dict):
+        try:
+            new = copy.copy(value)
+            new.clear()
+            new.update(made)
+        except Exception as error:  # a subclass may do anything in these methods
+            raise Unredactable(path, f"a {type(value).__name__} cannot be rebuilt") from error
+        return new
+    return made
+
+
+def _sequence_like(value: Any, items: list[Any], path: str) -> Any:
+    try:
+        if isinstance(value, tuple):
+            return tuple.__new__(type(value), items)
+        if isinstance(value, deque):
+            return deque(items, value.maxlen)
+        if type(value) in (set, frozenset):
+            return type(value)(items)
+        new = copy.copy(value)
+        if isinstance(value, list):
+            new[:] = items
+            return new
+        return type(value)(items)
+    except Exception as error:  # a subclass may do anything in these methods
+        raise Unredactable(path, f"a {type(value).__name__} cannot be rebuilt") from error
+
+
+def _instance_like(value: Any, old: dict[str, Any], made: dict[str, Any], path: str) -> Any:
+    changes = {name: made[name] for name in made if made[name] is not old.get(name)}
+    if set(made) != set(old):
+        raise Unredactable(path, f"the name of a field of a {type(value).__name__} is private data")
+    try:
+        if hasattr(type(value), "__pydantic_fields__"):
+            return value.model_copy(update=changes)
+        new = copy.copy(value)
+        for name, item in changes.items():
+            object.__setattr__(new, name, item)
+    except Exception as error:  # a class may do anything when it is copied
+        raise Unredactable(path, f"a {type(value).__name__} cannot be rebuilt") from error
+    return new

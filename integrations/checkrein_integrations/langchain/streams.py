@@ -215,13 +215,13 @@ class _Delivery:
         # A provider's own form of calls whose arguments changed would bring the old ones back.
         if self._held and not changed and isinstance(rest, list):
             rest += self._held
+        self._held.clear()
+        self._calls.clear()
         return {"content": rest, **_parsed(calls)}
 
     def end(self) -> Iterator[ChatGenerationChunk]:
         """The stream ended without saying so: deliver the rest."""
         rest = self._rest([] if self._blocks else "")
-        self._calls.clear()
-        self._held.clear()
         if rest["content"] or rest["tool_call_chunks"]:
             yield ChatGenerationChunk(message=AIMessageChunk(**rest))
 

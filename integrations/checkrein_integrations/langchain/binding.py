@@ -10,12 +10,12 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from langchain_core.tools import BaseTool
+
 from checkrein.call import ToolInfo
 from checkrein.errors import ConfigError
 from checkrein.tools import Tool
 from checkrein.undo import undo_of
-from langchain_core.tools import BaseTool
-
 from checkrein_integrations.langchain.execution import RUNNING, NothingRan
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from langgraph.types import interrupt
+
 from checkrein._io import finish
 from checkrein.engine import inside
 from checkrein.errors import ApprovalPending, CheckreinError, ConfigError, Denied
 from checkrein.session import ACTIVE, Session
-from langgraph.types import interrupt
-
 from checkrein_integrations.langchain.keys import THREAD, Place
 from checkrein_integrations.langchain.sessions import RUN, Runs
 from checkrein_integrations.langchain.signals import SIGNALS, ending, is_signal

@@ -15,7 +15,6 @@ from checkrein._io import finish
 from checkrein.engine import inside
 from checkrein.errors import CheckreinError, ConfigError
 from checkrein.session import ACTIVE, Session
-
 from checkrein_integrations.langchain.signals import ending, is_signal
 
 if TYPE_CHECKING:

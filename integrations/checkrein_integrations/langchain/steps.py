@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from checkrein._io import SyncIO
 from checkrein.errors import ConfigError
-
 from checkrein_integrations.langchain.execution import NothingRan
 
 if TYPE_CHECKING:
@@ -55,6 +54,7 @@ class Step:
     """One call between its two callbacks."""
 
     def __init__(self, rein: Rein, entry: Entry) -> None:
+        self._begun = False
         given, name = dict(entry.arguments), entry.name or entry.tool.info.name
 
         def run(call: Any, exact: dict[str, Any]) -> _Running:
@@ -65,9 +65,8 @@ class Step:
             self._begun = True
             return _Running()
 
-        entry.run, entry.is_async = run, True
         self.name = name
-        self._begun = False
+        entry.run, entry.is_async = run, True
         self._io = _StepIO(rein.store, rein.portal)
         self._coroutine = rein.engine.outcome(cast("Any", self._io), entry)
         # A context of its own: the two callbacks may come in different ones.

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkrein import Approved, Ask, Plugin
-from checkrein.errors import ApprovalPending, ConfigError, Conflict
-from checkrein_integrations.langchain import CheckreinMiddleware, aresume, resume
-from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
 from langchain.agents.middleware import AgentMiddleware, ToolErrorMiddleware
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
+
+from checkrein import Approved, Ask, Plugin
+from checkrein.errors import ApprovalPending, ConfigError, Conflict
+from checkrein_integrations.langchain import CheckreinMiddleware, aresume, resume
+from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
 
 from .conftest import Rules, states
 

@@ -6,12 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from langchain.agents import create_agent
+from langchain_core.tools import tool
+
 from checkrein import Answer, Approved, Ask, Deny, Hold, Plugin, Rejected, Replace, Retry, Rewrite
 from checkrein.errors import ApprovalRejected, BudgetExceeded, ConfigError, Denied
 from checkrein_integrations.langchain import CheckreinCallbackHandler, CheckreinMiddleware
 from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
-from langchain.agents import create_agent
-from langchain_core.tools import tool
 
 from .conftest import Rules, kinds
 

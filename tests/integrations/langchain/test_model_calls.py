@@ -6,15 +6,16 @@ import base64
 from typing import Any
 
 import pytest
+from langchain.agents.middleware import ModelRetryMiddleware
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+
 from checkrein import Answer, Deny, Fallback, Hold, Plugin, Replace, Retry, Rewrite
 from checkrein.errors import BudgetExceeded, ConfigError, Denied
 from checkrein_integrations.langchain import CheckreinMiddleware
 from checkrein_integrations.langchain import messages as shape
 from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
-from langchain.agents.middleware import ModelRetryMiddleware
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langchain_core.tools import tool
-from langgraph.checkpoint.memory import InMemorySaver
 
 from .conftest import Rules, kinds, states
 

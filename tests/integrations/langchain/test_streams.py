@@ -6,11 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from checkrein import Deny, Plugin, Replace
-from checkrein.errors import ConfigError, Denied
-from checkrein_integrations.langchain import CheckreinMiddleware
-from checkrein_integrations.langchain.streams import Channels, FilteredChatModel, filtered
-from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain.agents import create_agent
@@ -18,6 +13,13 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.tools import tool
+
+from checkrein import Deny, Plugin, Replace
+from checkrein.errors import ConfigError, Denied
+from checkrein_integrations.langchain import CheckreinMiddleware
+from checkrein_integrations.langchain.channels import Channels, filtered
+from checkrein_integrations.langchain.streams import FilteredChatModel
+from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
 
 SECRET = "4111-1111"
 

@@ -8,6 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from langchain.agents import create_agent
+from langchain_core.tools import StructuredTool, Tool, tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from pydantic import ValidationError
+
 from checkrein import Answer, Ask, Deny, Hold, Replace, Rewrite
 from checkrein.errors import BudgetExceeded, ConfigError, Denied, SessionClosed
 from checkrein_integrations.langchain import (
@@ -17,12 +24,6 @@ from checkrein_integrations.langchain import (
     tool_node_wrappers,
 )
 from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
-from langchain.agents import create_agent
-from langchain_core.tools import StructuredTool, Tool, tool
-from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode
-from pydantic import ValidationError
 
 from .conftest import Rules, kinds, states
 

@@ -10,12 +10,12 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from langchain_core.tools import BaseTool
+
 from checkrein.call import ToolInfo
 from checkrein.errors import ConfigError
 from checkrein.tools import Tool
 from checkrein.undo import undo_of
-from langchain_core.tools import BaseTool
-
 from checkrein_integrations.langchain.execution import RUNNING, NothingRan
 
 if TYPE_CHECKING:
@@ -175,7 +175,10 @@ def _signature(tool: BaseTool) -> inspect.Signature | None:
     """Names and defaults of what a model may pass; None where they are no Python names."""
     schema = tool.tool_call_schema
     found: dict[str, Any] = {}
-    if isinstance(schema, dict):
+    if tool.args_schema is None:
+        for name, field in tool.args.items():
+            found[name] = field.get("default", inspect.Parameter.empty)
+    elif isinstance(schema, dict):
         required = set(schema.get("required", ()))
         for name, field in schema.get("properties", {}).items():
             found[name] = inspect.Parameter.empty

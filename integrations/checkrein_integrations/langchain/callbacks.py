@@ -7,17 +7,18 @@ It reaches what middleware does not: sub-agents, chains, models used by hand.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import LLMResult
 
 from checkrein.call import ToolInfo, Usage
 from checkrein.engine import Entry
 from checkrein.errors import CheckreinError, ConfigError, Denied
 from checkrein.tools import Tool
-from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.outputs import LLMResult
-
 from checkrein_integrations.langchain import messages as shape
 from checkrein_integrations.langchain.binding import binder_of
 from checkrein_integrations.langchain.execution import NothingRan, covered
@@ -185,7 +186,7 @@ class CheckreinCallbackHandler(BaseCallbackHandler):
         return self._calls.get(run_id, "") if run_id is not None else ""
 
     def _begin(self, run_id: UUID, entry: Entry) -> None:
-        entry.call_id = self.rein.new_id()
+        entry.call_id = self.rein.ids.new()
         step = Step(self.rein, entry)
         self._told(step.begin)
         self._steps[run_id] = step
@@ -197,13 +198,13 @@ class CheckreinCallbackHandler(BaseCallbackHandler):
         if step is not None:
             self._told(lambda: step.fail(error))
 
-    def _told(self, act: Any) -> None:
+    def _told(self, act: Callable[[], None]) -> None:
         try:
             act()
         except Denied as error:
-            raise ending(error) if error.halt else error
+            raise ending(error) if error.halt else error  # noqa: B904 - the same error
         except CheckreinError as error:
-            raise ending(error)
+            raise ending(error)  # noqa: B904 - the same error
 
 
 def _refuse(rein: Rein) -> None:

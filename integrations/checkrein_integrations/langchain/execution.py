@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from checkrein.errors import CheckreinError
-
 from checkrein_integrations.langchain.signals import ending, is_signal
 
 if TYPE_CHECKING:
@@ -25,11 +24,11 @@ RUNNING: contextvars.ContextVar[Execution | None] = contextvars.ContextVar(
 NOTHING = object()
 
 
-class NothingRan(Exception):  # noqa: N818 - tells the engine of a fact; never leaves this package
+class NothingRan(Exception):
     """The framework answered in place of the tool: unknown name, arguments that do not fit."""
 
 
-class Repeated(Exception):  # noqa: N818 - as above
+class Repeated(Exception):
     """A tool whose effect is unknown was about to be started again; it was not."""
 
 
@@ -88,8 +87,8 @@ class Execution:
         self._start()
         try:
             self.raw = body()
-        except BaseException as error:
-            raise self._failed(error)
+        except BaseException as error:  # noqa: BLE001 - raised again
+            raise self._failed(error)  # noqa: B904 - the same error
         finally:
             self.inside = False
         return self.raw
@@ -99,8 +98,8 @@ class Execution:
         self._start()
         try:
             self.raw = await body()
-        except BaseException as error:
-            raise self._failed(error)
+        except BaseException as error:  # noqa: BLE001 - raised again
+            raise self._failed(error)  # noqa: B904 - the same error
         finally:
             self.inside = False
         return self.raw

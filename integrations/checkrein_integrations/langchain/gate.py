@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from langgraph.types import interrupt
+
 from checkrein._io import finish
 from checkrein.engine import inside
 from checkrein.errors import ApprovalPending, CheckreinError, ConfigError, Denied
 from checkrein.session import ACTIVE, Session
-from langgraph.types import interrupt
-
 from checkrein_integrations.langchain.keys import THREAD, Place
 from checkrein_integrations.langchain.sessions import RUN, Runs
 from checkrein_integrations.langchain.signals import SIGNALS, ending, is_signal
@@ -61,7 +61,7 @@ class Gate:
             raise
         finally:
             ACTIVE.set(before)
-            if self.runs.leave(session, error is not None and _pauses(error, entry)):
+            if self.runs.leave(session, entry.call_id, _pauses(error, entry)):
                 finish(self.rein.lifecycle.release(self.rein.sync_io, session))
 
     async def arun(self, session: Session, entry: Entry) -> Any:
@@ -77,7 +77,7 @@ class Gate:
             raise
         finally:
             ACTIVE.set(before)
-            if self.runs.leave(session, error is not None and _pauses(error, entry)):
+            if self.runs.leave(session, entry.call_id, _pauses(error, entry)):
                 await self.rein.lifecycle.release(self.rein.async_io, session)
 
     def pause(self, session: Session, pending: ApprovalPending, call_id: str) -> None:
@@ -112,8 +112,10 @@ class Gate:
         return ending(error) if isinstance(error, CheckreinError) else error
 
 
-def _pauses(error: BaseException, entry: Entry) -> bool:
+def _pauses(error: BaseException | None, entry: Entry) -> bool:
     """Whether the graph pauses on this error."""
+    if error is None:
+        return False
     if isinstance(error, ApprovalPending):
         return entry.can_suspend and error.call_id == entry.call_id
     return is_signal(error)

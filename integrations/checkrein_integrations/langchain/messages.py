@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from checkrein.errors import ConfigError
 from langchain_core.messages import (
     AIMessage,
     BaseMessage,
@@ -21,6 +20,8 @@ from langchain_core.messages import (
     ToolMessage,
 )
 from langchain_core.tools import BaseTool
+
+from checkrein.errors import ConfigError
 
 Part = dict[str, Any]
 
@@ -114,7 +115,7 @@ def rebuilt(message: BaseMessage, before: Mapping[str, Any], after: Mapping[str,
     if before == after:
         return message
     old, new = before["parts"], after["parts"]
-    if len(old) != len(new) or any(o["type"] != n.get("type") for o, n in zip(old, new, strict=True)):
+    if [part["type"] for part in old] != [part.get("type") for part in new]:
         return created(after, message)
     if isinstance(message, ToolMessage):
         return message.model_copy(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired
 
-from checkrein._io import finish
-from checkrein.errors import ConfigError
 from langchain.agents.middleware import AgentMiddleware, AgentState
 from langchain.agents.middleware.types import PrivateStateAttr
 from langgraph.config import get_config
 
+from checkrein._io import finish
+from checkrein.errors import ConfigError
 from checkrein_integrations.langchain.keys import place_of
 from checkrein_integrations.langchain.models import ModelCalls
 from checkrein_integrations.langchain.sessions import STATE, Runs, SessionFactory

@@ -6,23 +6,24 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from langchain.agents.middleware.types import ExtendedModelResponse, ModelResponse
+from langchain_core.messages import AIMessage, message_to_dict, messages_from_dict
+from langgraph.config import get_config
+
 from checkrein._io import finish
 from checkrein.call import ToolInfo, Usage
 from checkrein.engine import Entry
 from checkrein.errors import ApprovalPending, ConfigError, Unencodable
 from checkrein.tools import Tool
-from langchain.agents.middleware.types import ExtendedModelResponse, ModelResponse
-from langchain_core.messages import AIMessage, message_to_dict, messages_from_dict
-from langgraph.config import get_config
-
 from checkrein_integrations.langchain import messages as shape
+from checkrein_integrations.langchain.channels import Channels
 from checkrein_integrations.langchain.execution import RUNNING, Execution
 from checkrein_integrations.langchain.gate import Gate
 from checkrein_integrations.langchain.keys import call_key, place_of
 from checkrein_integrations.langchain.results import Stored
 from checkrein_integrations.langchain.sessions import Runs
 from checkrein_integrations.langchain.signals import SIGNALS, ending
-from checkrein_integrations.langchain.streams import Channels, filtering
+from checkrein_integrations.langchain.streams import filtering
 
 if TYPE_CHECKING:
     from checkrein import Rein
@@ -94,7 +95,7 @@ class ModelCalls(Gate):
         return tool
 
     def outside(self, tools: list[Any]) -> list[str]:
-        """Names of tools that the provider runs itself. Raises `ConfigError` if they are refused."""
+        """Names of tools that the provider runs itself. Raises `ConfigError` if refused."""
         found = [
             str(tool.get("name") or tool["type"])
             for tool in tools
@@ -124,7 +125,7 @@ class ModelCalls(Gate):
                 return job.given(self.run(job.session, job.entry(handler)))
             except ApprovalPending as pending:
                 if not job.waits(pending):
-                    raise ending(pending)
+                    raise ending(pending)  # noqa: B904 - the same error
                 self.pause(job.session, pending, "")
             except BaseException as error:
                 final = self.final(error)
@@ -141,7 +142,7 @@ class ModelCalls(Gate):
                 return job.given(await self.arun(job.session, job.aentry(handler)))
             except ApprovalPending as pending:
                 if not job.waits(pending):
-                    raise ending(pending)
+                    raise ending(pending)  # noqa: B904 - the same error
                 self.pause(job.session, pending, "")
             except BaseException as error:
                 final = self.final(error)
@@ -154,8 +155,22 @@ class ModelCalls(Gate):
 class _Job:
     """One model call on its way."""
 
-    __slots__ = ("arguments", "answer", "gate", "key", "keyed", "labels", "model", "outside",
-                 "place", "request", "result", "session", "suspends", "told")  # fmt: skip
+    __slots__ = (
+        "answer",
+        "arguments",
+        "gate",
+        "key",
+        "keyed",
+        "labels",
+        "model",
+        "outside",
+        "place",
+        "request",
+        "result",
+        "session",
+        "suspends",
+        "told",
+    )  # fmt: skip
 
     def __init__(self, gate: ModelCalls, request: Any) -> None:
         self.gate = gate

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from checkrein.codec import SCALARS
-from checkrein.errors import Unencodable
 from langchain_core.messages import BaseMessage, ToolMessage, message_to_dict, messages_from_dict
 from langgraph.types import Command
 
+from checkrein.codec import SCALARS
+from checkrein.errors import Unencodable
 from checkrein_integrations.langchain.execution import NOTHING
 
 _MARK = "langchain"

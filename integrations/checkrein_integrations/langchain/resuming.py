@@ -8,14 +8,16 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from langgraph.types import Command
+
 from checkrein._io import finish
 from checkrein.errors import ApprovalPending, ConfigError, Conflict, SessionClosed
 from checkrein.session import ACTIVE, Session
-from langgraph.types import Command
-
 from checkrein_integrations.langchain.keys import THREAD
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from checkrein import Rein
 
 _PATIENCE = 3600.0
@@ -88,7 +90,8 @@ class _Found:
                 self.thread = payload["labels"].get(THREAD, "")
         if not self.thread:
             raise ConfigError(
-                f"approval {token} was not asked for in a checkpointed graph: use rein.resume(token)"
+                f"approval {token} was not asked for in a checkpointed graph: use "
+                "rein.resume(token)"
             )
         given = dict(config or {})
         self.config: Any = {
@@ -134,13 +137,23 @@ class _Taken:
     def __enter__(self) -> None:
         self._session._activate()  # noqa: SLF001 - opened already, to know who was first
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._session.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> None:
         self._session._activate()  # noqa: SLF001 - as above
 
-    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         await self._session.__aexit__(kind, error, trace)
 
 

@@ -15,7 +15,6 @@ from checkrein._io import finish
 from checkrein.engine import inside
 from checkrein.errors import CheckreinError, ConfigError
 from checkrein.session import ACTIVE, Session
-
 from checkrein_integrations.langchain.signals import ending, is_signal
 
 if TYPE_CHECKING:
@@ -43,7 +42,8 @@ class Runs:
         self._factory = factory
         self._lock = threading.Lock()
         self._busy: dict[str, int] = {}
-        self._paused: set[str] = set()
+        self._paused: dict[str, set[str]] = {}
+        """Ids of the calls that a session's run waits for."""
         self._failed: dict[str, BaseException] = {}
 
     def active(self) -> Session | None:
@@ -151,29 +151,32 @@ class Runs:
             self._busy[session.id] = self._busy.get(session.id, 0) + 1
             self._failed.pop(session.id, None)
 
-    def leave(self, session: Session, paused: bool) -> bool:
+    def leave(self, session: Session, key: str, paused: bool) -> bool:
         """A call is over; whether the session has to be released because the run waits now.
 
         Nobody owns a session whose run waits for a person: another process may take it up, and
-        `recover` leaves it alone.
+        `recover` leaves it alone. Siblings of a paused call may still come and go.
         """
         with self._lock:
             left = self._busy.get(session.id, 1) - 1
+            waiting = self._paused.setdefault(session.id, set())
             if paused:
-                self._paused.add(session.id)
+                waiting.add(key)
+            else:
+                waiting.discard(key)
             if left:
                 self._busy[session.id] = left
                 return False
             self._busy.pop(session.id, None)
-            if session.id not in self._paused:
+            if not waiting:
+                del self._paused[session.id]
                 return False
-            self._paused.discard(session.id)
         return session is not self.active() and _is_run(session)
 
     def _forget(self, id: str) -> None:
         with self._lock:
             self._busy.pop(id, None)
-            self._paused.discard(id)
+            self._paused.pop(id, None)
             self._failed.pop(id, None)
 
 

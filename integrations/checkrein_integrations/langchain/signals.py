@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TypeVar, cast
+from typing import Any, TypeVar
+
+from langgraph.errors import GraphBubbleUp, GraphDrained, GraphInterrupt, ParentCommand
 
 from checkrein.errors import CheckreinError
-from langgraph.errors import GraphBubbleUp, GraphDrained, GraphInterrupt, ParentCommand
 
 E = TypeVar("E", bound=CheckreinError)
 
@@ -15,7 +16,7 @@ SIGNALS: tuple[type[BaseException], ...] = (GraphInterrupt, ParentCommand, Graph
 
 
 @cache
-def _ending(cls: type[CheckreinError]) -> type[CheckreinError]:
+def _ending(cls: Any) -> Any:
     return type(
         cls.__name__,
         (cls, GraphBubbleUp),
@@ -31,7 +32,8 @@ def ending(error: E) -> E:
     own class and of that one: `except BudgetExceeded` finds it as before.
     """
     if not isinstance(error, GraphBubbleUp):
-        error.__class__ = cast("type[E]", _ending(type(error)))
+        kind: Any = type(error)
+        error.__class__ = _ending(kind)
     return error
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from checkrein._io import SyncIO
 from checkrein.errors import ConfigError
-
 from checkrein_integrations.langchain.execution import NothingRan
 
 if TYPE_CHECKING:
@@ -55,15 +54,19 @@ class Step:
     """One call between its two callbacks."""
 
     def __init__(self, rein: Rein, entry: Entry) -> None:
+        self._begun = False
         given, name = dict(entry.arguments), entry.name or entry.tool.info.name
 
         def run(call: Any, exact: dict[str, Any]) -> _Running:
+            if self._begun:
+                raise Uncarried("a plugin wants another attempt, which nobody here can make")
             if exact != given or call.name != name:
                 raise Uncarried("a plugin rewrites this call")
+            self._begun = True
             return _Running()
 
-        entry.run, entry.is_async = run, True
         self.name = name
+        entry.run, entry.is_async = run, True
         self._io = _StepIO(rein.store, rein.portal)
         self._coroutine = rein.engine.outcome(cast("Any", self._io), entry)
         # A context of its own: the two callbacks may come in different ones.
@@ -81,39 +84,33 @@ class Step:
 
     def end(self, value: Any) -> None:
         """The tool returned. Raises what `post_call` makes of it."""
-        try:
-            self._context.run(self._coroutine.send, value)
-        except StopIteration as done:
-            outcome: Outcome = done.value
-            if outcome.error is not None:
-                raise outcome.error from None
-            if outcome.value is not value:
-                raise self._uncarried("replaces the result of") from None
-            return
-        self._again()
+        outcome = self._finish(self._coroutine.send, value)
+        if isinstance(outcome.error, Uncarried):
+            raise self._uncarried("repeats")
+        if outcome.error is not None:
+            raise outcome.error
+        if outcome.value is not value:
+            raise self._uncarried("replaces the result of")
 
     def fail(self, error: BaseException) -> None:
-        """The tool raised."""
+        """The tool raised. Raises what `post_call` makes of it."""
         try:
-            self._context.run(self._coroutine.throw, error)
-        except StopIteration as done:
-            outcome: Outcome = done.value
-            if outcome.error is not error and outcome.error is not None:
-                raise outcome.error from None
-            return
+            outcome = self._finish(self._coroutine.throw, error)
         except BaseException as raised:
             if raised is not error:
                 raise
             return
-        self._again()
+        if isinstance(outcome.error, Uncarried):
+            raise self._uncarried("repeats")
+        if outcome.error is not None and outcome.error is not error:
+            raise outcome.error
 
-    def _again(self) -> None:
-        """A plugin wants another attempt, which nobody here can make."""
+    def _finish(self, resume: Callable[[Any], Any], value: Any) -> Outcome:
         try:
-            self._context.run(self._coroutine.throw, Uncarried("no second attempt"))
-        except (StopIteration, Uncarried):
-            pass
-        raise self._uncarried("repeats")
+            self._context.run(resume, value)
+        except StopIteration as done:
+            return cast("Outcome", done.value)
+        raise RuntimeError(f"{self.name}: the engine did not come to its end: please report this")
 
     def _uncarried(self, what: str) -> ConfigError:
         return ConfigError(

@@ -7,111 +7,17 @@ a tail of text; the arguments of tool calls are delivered once they are complete
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, cast
 
-from checkrein.checks import denial
-from checkrein.errors import ConfigError
-from checkrein.verdicts import Deny
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages import AIMessageChunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from pydantic import ConfigDict
 
+from checkrein.errors import ConfigError
+from checkrein_integrations.langchain.channels import TEXT, Channels, filtered
 from checkrein_integrations.langchain.signals import ending
-
-if TYPE_CHECKING:
-    from checkrein.call import Call
-    from checkrein.hooks import StreamFilter
-    from checkrein.manager import Impl
-
-_TEXT = {"text": "text", "thinking": "thinking", "reasoning": "reasoning"}
-
-
-class Chain:
-    """The filters of one channel, in plugin order."""
-
-    def __init__(self, call: Call, filters: Sequence[tuple[str, StreamFilter]]) -> None:
-        self._call = call
-        self._filters = filters
-
-    def __bool__(self) -> bool:
-        return bool(self._filters)
-
-    def _pass(self, text: str, start: int) -> str:
-        for plugin, stream_filter in self._filters[start:]:
-            if not text:
-                return ""
-            text = self._checked(plugin, stream_filter.feed(text))
-        return text
-
-    def _checked(self, plugin: str, given: str | Deny) -> str:
-        if isinstance(given, Deny):
-            self.abort()
-            raise ending(denial(given, self._call, plugin))
-        return given
-
-    def feed(self, text: str) -> str:
-        """What may be delivered now."""
-        return self._pass(text, 0)
-
-    def flush(self) -> str:
-        """The channel ended: what was kept back."""
-        out = ""
-        for index, (plugin, stream_filter) in enumerate(self._filters):
-            rest = self._checked(plugin, stream_filter.flush())
-            out += self._pass(rest, index + 1)
-        return out
-
-    def abort(self) -> None:
-        """The stream was cancelled."""
-        for _, stream_filter in self._filters:
-            stream_filter.abort()
-
-
-class Channels:
-    """The channels of one answer."""
-
-    def __init__(self, call: Call, openers: Sequence[Impl]) -> None:
-        self._call = call
-        self._openers = openers
-        self._open: dict[str, Chain] = {}
-
-    def channel(self, name: str) -> Chain:
-        """The chain of a channel, opened at its first piece."""
-        chain = self._open.get(name)
-        if chain is None:
-            opened = [(impl.plugin, impl(self._call, name)) for impl in self._openers]
-            chain = Chain(self._call, [(p, f) for p, f in opened if f is not None])
-            self._open[name] = chain
-        return chain
-
-    def close(self, name: str) -> str:
-        """End a channel: what its filters kept back."""
-        chain = self._open.pop(name, None)
-        return chain.flush() if chain is not None else ""
-
-    def abort(self) -> None:
-        """Forget everything."""
-        for chain in self._open.values():
-            chain.abort()
-        self._open.clear()
-
-    def whole(self, name: str, text: str) -> str:
-        """Filter a text that is complete."""
-        return self.channel(name).feed(text) + self.close(name)
-
-    def arguments(self, index: int, text: str) -> str:
-        """Filter the complete JSON arguments of a tool call, with escapes resolved."""
-        name = f"tool:{index}"
-        if not self.channel(name):
-            return text
-        try:
-            plain = json.dumps(json.loads(text), ensure_ascii=False)
-        except ValueError:
-            plain = text
-        return self.whole(name, plain)
 
 
 class _Delivery:
@@ -157,7 +63,7 @@ class _Delivery:
                 out.append(self._channels.channel("text").feed(block))
                 continue
             kind = str(block.get("type", ""))
-            key = _TEXT.get(kind)
+            key = TEXT.get(kind)
             if key is None or not isinstance(block.get(key), str):
                 if kind in ("tool_use", "input_json_delta", "tool_call_chunk", "function_call"):
                     self._held.append(block)
@@ -183,7 +89,7 @@ class _Delivery:
         if not text:
             return []
         kept = {k: v for k, v in block.items() if k in ("type", "index")}
-        return [{**kept, _TEXT[block["type"]]: text}]
+        return [{**kept, TEXT[block["type"]]: text}]
 
     def _collect(self, piece: dict[str, Any]) -> None:
         index = piece.get("index")
@@ -215,21 +121,20 @@ class _Delivery:
         # A provider's own form of calls whose arguments changed would bring the old ones back.
         if self._held and not changed and isinstance(rest, list):
             rest += self._held
+        self._held.clear()
+        self._calls.clear()
         return {"content": rest, **_parsed(calls)}
 
     def end(self) -> Iterator[ChatGenerationChunk]:
         """The stream ended without saying so: deliver the rest."""
         rest = self._rest([] if self._blocks else "")
-        self._calls.clear()
-        self._held.clear()
         if rest["content"] or rest["tool_call_chunks"]:
             yield ChatGenerationChunk(message=AIMessageChunk(**rest))
 
 
 def _parsed(calls: list[dict[str, Any]]) -> dict[str, Any]:
     """Tool call fields of a chunk: a copy does not parse them anew."""
-    made = AIMessageChunk(content="", tool_call_chunks=calls)  # type: ignore[arg-type] - dicts of
-    # the TypedDict's own keys
+    made = AIMessageChunk(content="", tool_call_chunks=cast("Any", calls))
     return {
         "tool_call_chunks": made.tool_call_chunks,
         "tool_calls": made.tool_calls,
@@ -269,7 +174,7 @@ class FilteredChatModel(BaseChatModel):
 
     def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
         """Bind tools as the inner model does."""
-        bound = self.inner.bind_tools(tools, **kwargs)
+        bound: Any = self.inner.bind_tools(tools, **kwargs)
         inner = getattr(bound, "bound", None)
         if inner is not self.inner:
             raise ending(
@@ -278,7 +183,7 @@ class FilteredChatModel(BaseChatModel):
                     "cannot be filtered"
                 )
             )
-        return self.bind(**bound.kwargs)  # type: ignore[attr-defined] - a RunnableBinding
+        return self.bind(**bound.kwargs)
 
     def _finished(self, result: ChatResult) -> ChatResult:
         channels = self.openers()
@@ -344,36 +249,6 @@ def _reported(chunk: ChatGenerationChunk, run_manager: Any) -> ChatGenerationChu
     return chunk
 
 
-def filtered(message: Any, channels: Channels) -> Any:
-    """A complete answer, filtered channel by channel; itself where nothing changed."""
-    content: Any
-    if isinstance(message.content, str):
-        content = channels.whole("text", message.content) if message.content else ""
-    else:
-        content = []
-        for block in message.content:
-            key = _TEXT.get(str(block.get("type", ""))) if isinstance(block, dict) else None
-            if isinstance(block, str):
-                content.append(channels.whole("text", block))
-            elif key is not None and isinstance(block.get(key), str):
-                channel = "text" if block["type"] == "text" else "reasoning"
-                content.append({**block, key: channels.whole(channel, block[key])})
-            else:
-                content.append(block)
-    update: dict[str, Any] = {}
-    if content != message.content:
-        update["content"] = content
-    if isinstance(message, AIMessage) and message.tool_calls:
-        calls = []
-        for index, call in enumerate(message.tool_calls):
-            text = json.dumps(call["args"], ensure_ascii=False)
-            new = channels.arguments(index, text)
-            calls.append(call if new == text else {**call, "args": json.loads(new)})
-        if calls != message.tool_calls:
-            update["tool_calls"] = calls
-    return message.model_copy(update=update) if update else message
-
-
 def filtering(model: Any, openers: Callable[[], Channels], hold: bool) -> BaseChatModel:
     """A model whose answers are filtered. Raises `ConfigError` for what is no chat model.
 
@@ -381,7 +256,9 @@ def filtering(model: Any, openers: Callable[[], Channels], hold: bool) -> BaseCh
     """
     if not isinstance(model, BaseChatModel):
         raise ending(
-            ConfigError(f"{type(model).__name__} is no BaseChatModel: its streams cannot be filtered")
+            ConfigError(
+                f"{type(model).__name__} is no BaseChatModel: its streams cannot be filtered"
+            )
         )
     tags = list(model.tags or ())
     if hold:

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from checkrein.engine import Entry
-from checkrein.errors import ApprovalPending, ConfigError, Denied
-from checkrein.session import Session
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from pydantic import ValidationError
 
+from checkrein.engine import Entry
+from checkrein.errors import ApprovalPending, ConfigError, Denied
+from checkrein.session import Session
 from checkrein_integrations.langchain import results
 from checkrein_integrations.langchain.binding import Bound, binder_of, watched
 from checkrein_integrations.langchain.execution import (
@@ -77,7 +77,7 @@ def _supervised_class(cls: type[BaseTool]) -> type[BaseTool]:
                 return job.given(owner.gate.run(job.session, entry))
             except ApprovalPending as pending:
                 job.pause(pending)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - raised again, or told to a model
                 return job.told(error)
             entry = job.entry(lambda given: run(self, given, *args, **kwargs))
 
@@ -92,7 +92,7 @@ def _supervised_class(cls: type[BaseTool]) -> type[BaseTool]:
                 return job.given(await owner.gate.arun(job.session, entry))
             except ApprovalPending as pending:
                 job.pause(pending)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - raised again, or told to a model
                 return job.told(error)
 
     return type(
@@ -114,7 +114,7 @@ class _Owner:
         self.rein = rein
         self.bound = bound
         self.gate = Gate(rein, Runs(rein))
-        schema = tool.tool_call_schema
+        schema: Any = tool.tool_call_schema
         own = set() if isinstance(schema, dict) else set(schema.model_fields)
         full = tool.get_input_schema()
         self.injected = frozenset(getattr(full, "model_fields", {})) - own
@@ -163,29 +163,28 @@ class _Job:
 
     def entry(self, body: Callable[[Any], Any], is_async: bool = False) -> Entry:
         def start(exact: dict[str, Any]) -> Any:
-            declared = self.owner.bound.declared
             watched = self.owner.bound.watched
             assert watched is not None
             self.execution = Execution(self.owner.rein, watched.name, repeatable=True)
             return self.original if exact == self.arguments else {**exact, **self.rest}
 
-        def run(call: Call, exact: dict[str, Any]) -> Any:
+        def run(_: Call, exact: dict[str, Any]) -> Any:
             given = start(exact)
             token = RUNNING.set(self.execution)
             try:
                 return self.received(body(given))
             except ValidationError as error:
-                raise self.unfit(error)
+                raise self.unfit(error)  # noqa: B904 - the same error
             finally:
                 RUNNING.reset(token)
 
-        async def later(call: Call, exact: dict[str, Any]) -> Any:
+        async def later(_: Call, exact: dict[str, Any]) -> Any:
             given = start(exact)
             token = RUNNING.set(self.execution)
             try:
                 return self.received(await body(given))
             except ValidationError as error:
-                raise self.unfit(error)
+                raise self.unfit(error)  # noqa: B904 - the same error
             finally:
                 RUNNING.reset(token)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from langchain_core.messages import ToolMessage
+
 from checkrein._io import finish
 from checkrein.engine import Entry
 from checkrein.errors import ApprovalPending, Denied, InDoubt
-from langchain_core.messages import ToolMessage
-
 from checkrein_integrations.langchain import results
 from checkrein_integrations.langchain.binding import binder_of
 from checkrein_integrations.langchain.execution import (
@@ -25,9 +25,10 @@ from checkrein_integrations.langchain.sessions import Runs
 from checkrein_integrations.langchain.signals import SIGNALS, ending
 
 if TYPE_CHECKING:
+    from langgraph.prebuilt.tool_node import ToolCallRequest
+
     from checkrein import Rein
     from checkrein.call import Call, Outcome
-    from langgraph.prebuilt.tool_node import ToolCallRequest
 
 _REPEATABLE = ("read",)
 
@@ -47,7 +48,7 @@ class ToolCalls(Gate):
                 return job.given(self.run(job.session, job.entry(handler)))
             except ApprovalPending as pending:
                 if not job.waits(pending):
-                    raise ending(pending)
+                    raise ending(pending)  # noqa: B904 - the same error
                 self.pause(job.session, pending, request.tool_call["id"] or "")
             except BaseException as error:
                 message = job.told(error)
@@ -59,7 +60,9 @@ class ToolCalls(Gate):
                     raise
                 raise final from error
 
-    async def awrap(self, request: ToolCallRequest, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def awrap(
+        self, request: ToolCallRequest, handler: Callable[[Any], Awaitable[Any]]
+    ) -> Any:
         """The async twin of `wrap`."""
         job = _Job(self, request)
         while True:
@@ -67,7 +70,7 @@ class ToolCalls(Gate):
                 return job.given(await self.arun(job.session, job.aentry(handler)))
             except ApprovalPending as pending:
                 if not job.waits(pending):
-                    raise ending(pending)
+                    raise ending(pending)  # noqa: B904 - the same error
                 self.pause(job.session, pending, request.tool_call["id"] or "")
             except BaseException as error:
                 message = job.told(error)
@@ -127,12 +130,12 @@ class _Job:
     def entry(self, handler: Callable[[Any], Any]) -> Entry:
         """The entry of a sync call."""
 
-        def run(call: Call, exact: dict[str, Any]) -> Any:
+        def run(_: Call, exact: dict[str, Any]) -> Any:
             request, token = self._start(exact)
             try:
                 result = handler(request)
-            except BaseException as error:
-                raise self._caught(error)
+            except BaseException as error:  # noqa: BLE001 - raised again
+                raise self._caught(error)  # noqa: B904 - the same error
             finally:
                 RUNNING.reset(token)
             return self._received(result)
@@ -142,12 +145,12 @@ class _Job:
     def aentry(self, handler: Callable[[Any], Awaitable[Any]]) -> Entry:
         """The entry of an async call."""
 
-        async def run(call: Call, exact: dict[str, Any]) -> Any:
+        async def run(_: Call, exact: dict[str, Any]) -> Any:
             request, token = self._start(exact)
             try:
                 result = await handler(request)
-            except BaseException as error:
-                raise self._caught(error)
+            except BaseException as error:  # noqa: BLE001 - raised again
+                raise self._caught(error)  # noqa: B904 - the same error
             finally:
                 RUNNING.reset(token)
             return self._received(result)

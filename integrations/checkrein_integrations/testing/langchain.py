@@ -1,7 +1,7 @@
 """A scripted chat model: plays given answers, records every request, needs no key and no network.
 
-    model = ScriptedChatModel(script=[ai("", call("pay", amount=3)), ai("done")])
-    agent = create_agent(model, [pay], middleware=[CheckreinMiddleware(rein)])
+model = ScriptedChatModel(script=[ai("", call("pay", amount=3)), ai("done")])
+agent = create_agent(model, [pay], middleware=[CheckreinMiddleware(rein)])
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ import pytest
 
 pytest.importorskip("langchain")
 
-from checkrein import Plugin, Rein  # noqa: E402 - after the check for the extra
-from langchain.agents import create_agent  # noqa: E402
+from langchain.agents import create_agent
+
+from checkrein import Plugin, Rein
 
 
 class Rules(Plugin):

@@ -7,10 +7,6 @@ import threading
 from typing import Annotated, Any
 
 import pytest
-from checkrein import Answer, Deny, Hold, Replace, Rewrite
-from checkrein.errors import BudgetExceeded, Denied, SessionClosed
-from checkrein_integrations.langchain import CheckreinMiddleware
-from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
 from langchain.agents.middleware import (
     AgentMiddleware,
     ToolErrorMiddleware,
@@ -21,6 +17,11 @@ from langchain_core.messages import ToolMessage
 from langchain_core.tools import StructuredTool, ToolException, tool
 from langgraph.errors import GraphBubbleUp
 from langgraph.types import Command
+
+from checkrein import Answer, Deny, Hold, Replace, Rewrite
+from checkrein.errors import BudgetExceeded, Denied, SessionClosed
+from checkrein_integrations.langchain import CheckreinMiddleware
+from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
 
 from .conftest import Rules, kinds, states
 

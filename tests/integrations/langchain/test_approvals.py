@@ -1,0 +1,357 @@
+"""Approvals: the run pauses, the record decides, everything runs once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langchain.agents.middleware import AgentMiddleware, ToolErrorMiddleware
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command, interrupt
+
+from checkrein import Approved, Ask, Plugin
+from checkrein.errors import ApprovalPending, ConfigError, Conflict
+from checkrein_integrations.langchain import CheckreinMiddleware, aresume, resume
+from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
+
+from .conftest import Rules, states
+
+effects: list[Any] = []
+THREAD = {"configurable": {"thread_id": "t1"}}
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> None:
+    effects.clear()
+
+
+@tool
+def pay(amount: int) -> str:
+    """Pay an amount."""
+    effects.append(amount)
+    return f"paid {amount}"
+
+
+@tool
+def look(what: str) -> str:
+    """Look at something."""
+    effects.append(what)
+    return f"saw {what}"
+
+
+def asking(above: int = 5) -> Rules:
+    def rule(c: Any) -> Any:
+        if c.name == "pay" and c.arguments["amount"] > above:
+            return Ask("a large payment", rule="large")
+        return None
+
+    return Rules(rule)
+
+
+def script(*calls: Any) -> ScriptedChatModel:
+    return ScriptedChatModel(script=[ai("", *calls), ai("done"), ai("never reached")])
+
+
+@pytest.fixture
+def paused(agent: Any, rein: Any, tmp_path: Path) -> Any:
+    """(rein, agent, model) of a run that waits for one payment, beside a look and a small one."""
+    r = rein(asking(), store=f"sqlite:///{tmp_path}/c.db")
+    model = script(call("pay", amount=9), call("look", what="sky"), call("pay", amount=1))
+    a = agent(model, [pay, look], CheckreinMiddleware(r), checkpointer=InMemorySaver())
+    result = a.run("go", THREAD)
+    return r, a, model, result
+
+
+def test_only_the_gated_call_waits(paused: Any) -> None:
+    r, a, model, result = paused
+    (waiting,) = result["__interrupt__"]
+    asked = r.approvals.pending()
+    assert waiting.value["token"] == asked[0].id
+    assert waiting.value["tool"] == "pay"
+    assert waiting.value["arguments"] == {"amount": 9}
+    assert waiting.value["rule"] == "large"
+    assert waiting.value["tool_call_id"]
+    assert sorted(effects, key=str) == [1, "sky"]
+    row = r.store.sessions().rows[0]
+    assert (row.state, row.owner) == ("ACTIVE", "")
+    assert r.recover().sessions == []
+
+
+def resumed(r: Any, a: Any, token: str) -> Any:
+    if a.mode == "sync":
+        return resume(r, token, a.graph)
+    import asyncio
+
+    return asyncio.run(aresume(r, token, a.graph))
+
+
+def test_approved_runs_once_and_siblings_are_not_repeated(paused: Any) -> None:
+    r, a, model, _ = paused
+    token = r.approvals.pending()[0].id
+    with pytest.raises(ApprovalPending):
+        resumed(r, a, token)
+    r.approvals.approve(token, by="ann")
+    result = resumed(r, a, token)
+    texts = [m.content for m in result["messages"]]
+    assert texts == ["go", "", "paid 9", "saw sky", "paid 1", "done"]
+    assert sorted(effects, key=str) == [1, 9, "sky"]
+    assert len(model.seen) == 2
+    assert states(r) == [("COMPLETED", "none")]
+
+
+def test_rejected_is_told_to_the_model(paused: Any) -> None:
+    r, a, _, _ = paused
+    token = r.approvals.pending()[0].id
+    r.approvals.reject(token, by="ann", reason="no")
+    texts = [m.content for m in resumed(r, a, token)["messages"]]
+    assert texts[2].startswith("[rejected] pay was not run: rejected by ann: no")
+    assert 9 not in effects
+
+
+def test_edited_arguments_are_what_runs(paused: Any) -> None:
+    r, a, _, _ = paused
+    token = r.approvals.pending()[0].id
+    r.approvals.approve(token, by="ann", arguments={"amount": 3})
+    texts = [m.content for m in resumed(r, a, token)["messages"]]
+    assert texts[2] == "paid 3"
+    assert 9 not in effects
+
+
+def test_the_graphs_own_resume_value_decides_nothing(paused: Any) -> None:
+    r, a, model, _ = paused
+    again = a.run(Command(resume=True), THREAD)
+    assert len(again["__interrupt__"]) == 1
+    assert 9 not in effects
+    r.approvals.reject(r.approvals.pending()[0].id, by="ann")
+    result = a.run(Command(resume="approved!"), THREAD)
+    assert "[rejected]" in result["messages"][2].content
+    assert 9 not in effects
+    assert len(model.seen) == 2
+    assert states(r) == [("COMPLETED", "none")]
+
+
+def test_second_resumer_gets_the_state_and_never_enters_the_model(paused: Any) -> None:
+    r, a, model, _ = paused
+    token = r.approvals.pending()[0].id
+    r.approvals.approve(token, by="ann")
+    results: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(resumed(r, a, token))) for _ in range(4)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(model.seen) == 2
+    assert effects.count(9) == 1
+    assert [x["messages"][-1].content for x in results] == ["done"] * 4
+    assert resumed(r, a, token)["messages"][-1].content == "done"
+    assert len(model.seen) == 2
+
+
+def test_unknown_token(paused: Any) -> None:
+    r, a, _, _ = paused
+    with pytest.raises(Conflict, match="unknown"):
+        resumed(r, a, "ap-nothing")
+
+
+def test_two_pauses_are_decided_one_by_one(agent: Any, rein: Any) -> None:
+    r = rein(asking(), approvals="store")
+    model = script(call("pay", amount=8), call("pay", amount=9))
+    a = agent(model, [pay], CheckreinMiddleware(r), checkpointer=InMemorySaver())
+    assert len(a.run("go", THREAD)["__interrupt__"]) == 2
+    tokens = {q.arguments["amount"]: q.id for q in r.approvals.pending()}
+    r.approvals.approve(tokens[9], by="ann")
+    result = resumed(r, a, tokens[9])
+    assert len(result["__interrupt__"]) == 1
+    assert effects == [9]
+    r.approvals.approve(tokens[8], by="ann")
+    texts = [m.content for m in resumed(r, a, tokens[8])["messages"]]
+    assert texts[2:] == ["paid 8", "paid 9", "done"]
+    assert effects == [9, 8]
+    assert len(model.seen) == 2
+
+
+def test_own_session_around_the_run_is_suspended_with_it(agent: Any, rein: Any) -> None:
+    r = rein(asking(), approvals="store")
+    model = script(call("pay", amount=8))
+    a = agent(model, [pay], CheckreinMiddleware(r), checkpointer=InMemorySaver())
+    with r.session(agent="mine") as session:
+        a.run("go", THREAD)
+    assert states(r) == [("ACTIVE", "none")]
+    token = r.approvals.pending()[0].id
+    r.approvals.approve(token, by="ann")
+    result = resumed(r, a, token)
+    assert result["messages"][-1].content == "done"
+    assert states(r) == [("COMPLETED", "none")]
+    assert r.store.sessions().rows[0].id == session.id
+
+
+def test_next_run_on_the_thread_has_a_session_of_its_own(agent: Any, rein: Any) -> None:
+    r = rein(Rules())
+    model = ScriptedChatModel(script=[ai("one"), ai("two")])
+    a = agent(model, [pay], CheckreinMiddleware(r), checkpointer=InMemorySaver())
+    a.run("go", THREAD)
+    a.run("more", THREAD)
+    assert states(r) == [("COMPLETED", "none")] * 2
+
+
+def test_without_checkpointer_and_nobody_to_ask(agent: Any, rein: Any) -> None:
+    r = rein(asking())
+    outside = ToolErrorMiddleware(on_error=lambda e, q: "eaten")
+    with pytest.raises(ConfigError, match="checkpointer"):
+        agent(script(call("pay", amount=9)), [pay], outside, CheckreinMiddleware(r)).run()
+    assert effects == []
+
+
+def test_suspend_without_checkpointer_is_refused(agent: Any, rein: Any) -> None:
+    r = rein(asking(), wait="suspend", approvals="store")
+    with pytest.raises(ConfigError, match="checkpointer"):
+        agent(script(call("look", what="x")), [look], CheckreinMiddleware(r)).run()
+    assert effects == []
+
+
+def test_thread_id_without_checkpointer_does_not_suspend(agent: Any, rein: Any) -> None:
+    r = rein(asking())
+    with pytest.raises(ConfigError, match="checkpointer"):
+        agent(script(call("pay", amount=9)), [pay], CheckreinMiddleware(r)).run("go", THREAD)
+
+
+class Boss(Plugin):
+    def on_approval(self, call: Any, request: Any) -> Any:
+        return Approved(by="boss")
+
+
+def test_channel_answers_in_place(agent: Any, rein: Any) -> None:
+    r = rein(asking(), Boss())
+    texts = agent(script(call("pay", amount=9)), [pay], CheckreinMiddleware(r)).texts()
+    assert texts[2] == "paid 9"
+
+
+def test_pause_of_the_tool_itself_passes_and_is_recorded(agent: Any, rein: Any) -> None:
+    @tool
+    def confirm(text: str) -> str:
+        """Ask the user."""
+        return f"{text} {interrupt('sure?')}"
+
+    class Outside(AgentMiddleware):
+        caught: list[Any] = []
+
+        def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+            return handler(request)
+
+        async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+            return await handler(request)
+
+    r = rein(Rules())
+    a = agent(
+        script(call("confirm", text="x")), [confirm], Outside(), CheckreinMiddleware(r),
+        checkpointer=InMemorySaver(),
+    )  # fmt: skip
+    assert a.run("go", THREAD)["__interrupt__"][0].value == "sure?"
+    ended = [e.view["ended"] for e in r.store.events(kinds=("outcome",)) if "ended" in e.view]
+    assert ended == ["paused"]
+    assert r.store.sessions().rows[0].owner == ""
+    result = a.run(Command(resume="yes"), THREAD)
+    assert result["messages"][2].content == "x yes"
+    assert states(r) == [("COMPLETED", "none")]
+
+
+def test_rounds_of_asking_do_not_repeat_what_is_done(agent: Any, rein: Any) -> None:
+    """Three rounds of rejected and asked again: earlier calls are made once."""
+    r = rein(asking(), approvals="store")
+    model = ScriptedChatModel(
+        script=[
+            ai("", call("look", what="reserve")),
+            ai("", call("pay", amount=7)),
+            ai("", call("pay", amount=8)),
+            ai("", call("pay", amount=9)),
+            ai("done"),
+        ]
+    )
+    a = agent(model, [pay, look], CheckreinMiddleware(r), checkpointer=InMemorySaver())
+    a.run("go", THREAD)
+    for answer in ("no", "no", "yes"):
+        (asked,) = r.approvals.pending()
+        if answer == "no":
+            r.approvals.reject(asked.id, by="ann", reason="less")
+        else:
+            r.approvals.approve(asked.id, by="ann")
+        result = resumed(r, a, asked.id)
+    assert result["messages"][-1].content == "done"
+    assert effects == ["reserve", 9]
+    assert len(model.seen) == 5
+
+
+PROCESS = """
+    import sys
+    sys.path[:0] = {path!r}
+    from checkrein import Ask, Plugin, Rein
+    from checkrein_integrations.langchain import CheckreinMiddleware, resume
+    from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
+    from langchain.agents import create_agent
+    from langchain_core.tools import tool
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
+    class Large(Plugin):
+        def pre_call(self, call):
+            return Ask("large") if call.kind == "tool" and call.name == "pay" else None
+
+    @tool
+    def pay(amount: int) -> str:
+        "Pay."
+        with open("effects", "a") as out:
+            out.write(f"paid {{amount}}\\n")
+        return f"paid {{amount}}"
+
+    @tool
+    def look(what: str) -> str:
+        "Look."
+        with open("effects", "a") as out:
+            out.write("looked\\n")
+        return "saw"
+
+    rein = Rein(plugins=[Large()], store="sqlite:///c.db")
+    with SqliteSaver.from_conn_string("graph.db") as saver:
+        first = sys.argv[1] == "start"
+        script = [ai("", call("pay", "a", amount=3), call("look", "b", what="x"))] if first else [ai("end")]
+        model = ScriptedChatModel(script=script)
+        agent = create_agent(model, [pay, look], middleware=[CheckreinMiddleware(rein)],
+                             checkpointer=saver)
+        if first:
+            result = agent.invoke({{"messages": [("user", "go")]}}, {{"configurable": {{"thread_id": "t"}}}})
+            print(result["__interrupt__"][0].value["token"])
+        else:
+            result = resume(rein, sys.argv[2], agent)
+            print(result["messages"][-1].content, len(model.seen))
+    rein.close()
+"""
+
+
+def test_approved_elsewhere_and_resumed_in_another_process(rein: Any, tmp_path: Path) -> None:
+    pytest.importorskip("langgraph.checkpoint.sqlite")
+    path = [str(Path(p).resolve()) for p in ("core", "plugins", "integrations")]
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(PROCESS.format(path=path)))
+
+    def process(*args: str) -> str:
+        done = subprocess.run(
+            [sys.executable, str(program), *args], cwd=tmp_path, capture_output=True, text=True,
+            check=True, timeout=120,
+        )  # fmt: skip
+        return done.stdout.strip()
+
+    token = process("start")
+    here = rein(store=f"sqlite:///{tmp_path}/c.db")
+    assert here.recover().sessions == []
+    here.approvals.approve(token, by="ann")
+    assert process("resume", token) == "end 1"
+    assert process("resume", token) == "end 0"
+    assert sorted((tmp_path / "effects").read_text().split("\n")) == ["", "looked", "paid 3"]
+    assert states(here) == [("COMPLETED", "none")]

@@ -99,6 +99,8 @@ class Done:
 class Desk:
     """A folder with an application, and the command line run in it."""
 
+    root = ROOT
+
     def __init__(self, folder):
         self.folder = folder
         self.effects = folder / "effects"

@@ -184,7 +184,6 @@ def desk(tmp_path):
     found.close()
 
 
-
 class Clock:
     """Microseconds that pass only when a test says so."""
 

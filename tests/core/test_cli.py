@@ -179,9 +179,10 @@ def test_a_timeline_tells_what_was_called_and_what_became_of_it(stored):
     assert "payloads" not in call
     failed = stored.look("show", rows[1]["id"]).out
     assert re.search(r"pay .*unknown .*ValueError: no such order", failed)
-    assert stored.look("show", rows[1]["id"], "--last", "1", "--json").tree["timeline"][0][
-        "what"
-    ] == "session_ended"
+    assert (
+        stored.look("show", rows[1]["id"], "--last", "1", "--json").tree["timeline"][0]["what"]
+        == "session_ended"
+    )
 
 
 def test_exact_values_are_printed_on_demand_and_the_look_is_recorded(stored):
@@ -326,7 +327,7 @@ def test_init_writes_a_file_that_can_be_read(desk, framework):
     assert list(tree["plugins"]) == ["redaction", "scope", "budget", "cost"]
     assert framework == "python" or framework.replace("-", "_") in text
     # Commented settings are settings: each can be switched on.
-    for line in re.findall(r'^# (\w+ = [^#\n]*)', text, re.MULTILINE):
+    for line in re.findall(r"^# (\w+ = [^#\n]*)", text, re.MULTILINE):
         assert set(tomllib.loads(line)) <= settings(), line
 
 

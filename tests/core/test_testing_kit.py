@@ -218,6 +218,10 @@ def mutating_view(self, call, value, sink):
     return value
 
 
+class Negative(Upper):
+    holdback = -1
+
+
 class Split(Upper):
     """Upper-cases whole pieces of one length only: depends on how the text is cut."""
 
@@ -255,12 +259,9 @@ class Split(Upper):
         (hook("on_rollback", lambda self, call, outcome, cause: True), "use Undo, Skip"),
         (hook("view", mutating_view), "changes the list"),
         (hook("view", lambda self, call, value, sink: value.upper()), "raises AttributeError"),
-        (hook("view", lambda self, call, value, sink: os.urandom(8)), "two ways"),
+        (hook("view", lambda self, call, value, sink: os.urandom(8).hex()), "two ways"),
         (hook("open_stream", lambda self, call, channel: Split()), "cut in other pieces"),
-        (
-            hook("open_stream", lambda self, call, channel: type("F", (Upper,), {"holdback": -1})()),
-            "holdback",
-        ),
+        (hook("open_stream", lambda self, call, channel: Negative()), "holdback"),
         (hook("start", lambda self, rein: 1 / 0), "start"),
         (hook("precall", lambda self, call: None, pre_call=lambda self, call: None), "pre_call"),
     ],

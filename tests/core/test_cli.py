@@ -211,6 +211,14 @@ def _hostile(stored):
     return stored.look("sessions", "--json").tree["sessions"][0]["id"]
 
 
+def test_a_terminal_without_these_letters_gets_others(stored):
+    with Rein(store=f"sqlite:///{stored.folder}/shop.db") as rein, rein.session(intent="日本"):
+        rein.call(int)
+    done = stored.cli("sessions", PYTHONIOENCODING="ascii")
+    assert done.code == 0
+    assert "\\u65e5\\u672c" in done.out
+
+
 def test_a_session_that_is_not_there(stored):
     done = stored.look("show", "zzz")
     assert done.code == 1

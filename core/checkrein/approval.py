@@ -82,9 +82,17 @@ class Approvals:
 
     def pending(self, limit: int = 100) -> list[ApprovalRequest]:
         """Requests that wait for an answer, oldest first."""
-        page = self.store.records("approval", state="pending", limit=limit)
         now = self.rein.clock()
-        return [r for r in map(request_of, page.rows) if r.expires > now]
+        found: list[ApprovalRequest] = []
+        after: str | None = None
+        while len(found) < limit:
+            # Requests that have lapsed keep their state until somebody looks at them.
+            page = self.store.records("approval", state="pending", after=after, limit=1000)
+            found += (r for r in map(request_of, page.rows) if r.expires > now)
+            after = page.next
+            if after is None:
+                break
+        return found[:limit]
 
     def get(self, id: str) -> ApprovalRequest | None:
         """One request, whatever its state."""

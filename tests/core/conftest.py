@@ -99,6 +99,8 @@ class Done:
 class Desk:
     """A folder with an application, and the command line run in it."""
 
+    root = ROOT
+
     def __init__(self, folder):
         self.folder = folder
         self.effects = folder / "effects"
@@ -180,7 +182,6 @@ def desk(tmp_path):
     found = Desk(tmp_path)
     yield found
     found.close()
-
 
 
 class Clock:

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import time
 
 import pytest
 
@@ -118,6 +119,59 @@ def test_masked_fields_take_a_look_or_a_word_and_both_are_recorded(desk):
     assert "ann" in next(e["detail"] for e in timeline if e["what"] == "revealed")
 
 
+def test_an_approval_is_listed_with_what_a_person_needs(desk):
+    token = ask(desk)
+    (request,) = desk.approvals()
+    assert (request["tool"], request["rule"], request["risk"]) == ("refund", "big", "high")
+    assert (request["agent"], request["masked"], request["who"]) == ("desk", ["card"], [])
+    (row,) = [line for line in desk.look("approvals").out.splitlines() if token in line]
+    for part in ("desk", "refund(order=o2, amount=500, card=**** (masked))", "more than 100 [big]"):
+        assert part in row
+
+
+def test_a_tool_that_raises_when_it_is_resumed_is_told_in_one_line(desk):
+    text = (desk.folder / "shop.py").read_text()
+    token = ask(desk)
+    failing = text.replace(
+        "    if order ==", "    print('noise')\n    raise OSError('no')\n    if "
+    )
+    (desk.folder / "shop.py").write_text(failing.replace("import os\n", "import os\nprint('hi')\n"))
+    desk.look("approve", token, "--masked-ok")
+    done = desk.cli("resume", token, "--json")
+    assert (done.code, done.out) == (1, "")
+    assert "refund raised OSError: no; its effect may have happened" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_standard_output_is_the_commands_own(desk):
+    desk.python("import shop; shop.run(('o1', 1), ('killed', 3))")
+    text = (desk.folder / "shop.py").read_text()
+    noisy = text.replace("import os\n", "import os\nprint('noise')\n", 1)
+    noisy = noisy.replace("def take_back(order):\n", "def take_back(order):\n    print('noise')\n")
+    (desk.folder / "shop.py").write_text(noisy)
+    done = desk.cli("recover", "--json")
+    assert (done.code, done.tree["left"]) == (0, 0)
+    assert "noise" in done.err
+
+
+def test_lapsed_requests_do_not_hide_those_that_wait(desk):
+    old = ask(desk)
+    desk.python("import shop; shop.run(('o3', 600), wait='suspend')")
+    import sqlite3
+
+    connection = sqlite3.connect(desk.folder / "shop.db")
+    with connection:
+        changed = connection.execute(
+            "UPDATE records SET body = replace(body, '\"expires\":', '\"expires\":0.') "
+            "WHERE kind = 'approval' AND id = ?",
+            (old,),
+        )
+        assert changed.rowcount == 1
+    connection.close()
+    listed = desk.look("approvals", "--limit", "1", "--json").tree["approvals"]
+    assert [request["arguments"]["order"] for request in listed] == ["o3"]
+
+
 def test_ids_may_be_cut_as_long_as_they_are_unique(desk):
     token = ask(desk)
     desk.python("import shop; shop.run(('o3', 600), wait='suspend')")
@@ -152,17 +206,23 @@ def test_recover_undoes_what_a_killed_process_left(desk):
 
 def test_recover_settles_what_is_in_doubt_only_after_its_time(desk):
     text = (desk.folder / "shop.py").read_text()
-    lost = text.replace("settle_time=0", "settle_time=3").replace(
+    lost = text.replace(
         "    (EFFECTS / order).write_text(str(amount))\n    if order", "    if order"
     )
-    (desk.folder / "shop.py").write_text(lost)
+    (desk.folder / "shop.py").write_text(lost.replace("settle_time=0", "settle_time=600"))
+    begun = time.time()
     desk.python("import shop; shop.run(('killed', 3))")
     first = desk.cli("recover", "--json")
     assert first.code == 1
-    assert 0 < first.tree["settles_in"] <= 3
+    assert 0 < first.tree["settles_in"] <= 600
     assert first.tree["sessions"][0]["actions"][0]["status"] == "in_doubt"
+    assert "--settle" in desk.cli("recover").err
+    # Due in about three seconds from now: the command waits for what is left of them.
+    due = time.time() - begun + 3
+    (desk.folder / "shop.py").write_text(lost.replace("settle_time=0", f"settle_time={due}"))
     settled = desk.cli("recover", "--settle", "--json")
     assert (settled.code, settled.tree["left"]) == (0, 0)
+    assert time.time() - begun >= due
 
 
 def test_recover_without_the_application_leaves_a_session_alone(desk):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from checkrein import Deny, Plugin, Rein, errors
 from checkrein import _config_file as config_file
 
-PLUGINS = '''
+PLUGINS = """
 from checkrein import Deny, Plugin
 from checkrein.errors import ConfigError
 
@@ -42,7 +42,7 @@ class Needs(Plugin):
 
     def pre_call(self, call):
         return None
-'''
+"""
 
 
 @pytest.fixture
@@ -375,7 +375,7 @@ NAMES = st.text(alphabet="abcdefg", min_size=1, max_size=4)
 LEAVES = st.one_of(
     st.integers(-5, 5),
     st.booleans(),
-    st.text(alphabet='ab"\'#=[]{}\n.\\', max_size=6),
+    st.text(alphabet="ab\"'#=[]{}\n.\\", max_size=6),
     st.lists(st.text(alphabet="[]{}#\n", max_size=4), max_size=2),
 )
 TREES = st.dictionaries(NAMES, st.one_of(LEAVES, st.dictionaries(NAMES, LEAVES, max_size=3)))

@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 refused or found faults, 2 wrong usage.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -42,6 +43,10 @@ _SHARED = ("--config", "--app", "--store")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # What agents wrote may hold characters that this terminal has not.
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 

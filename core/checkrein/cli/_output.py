@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
@@ -115,21 +115,26 @@ class Out:
         from rich.text import Text
 
         table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-        for name in head:
-            table.add_column(name, overflow="fold")
+        for index, name in enumerate(head):
+            # The first column is what people copy: never broken.
+            table.add_column(name, overflow="fold", no_wrap=index == 0)
         for row in rows:
             table.add_row(*(Text(cell, style=_style(cell)) for cell in row))
         Console().print(table)
 
     @contextmanager
     def working(self, text: str) -> Iterator[None]:
-        """A sign of life on a terminal while something runs."""
+        """A sign of life on a terminal while the application's own code runs.
+
+        What that code prints goes to standard error: standard output is the command's.
+        """
         if self.as_json or not is_rich(sys.stderr):
-            yield
+            with redirect_stdout(sys.stderr):
+                yield
             return
         from rich.console import Console
 
-        with Console(stderr=True).status(clean(text)):
+        with Console(stderr=True).status(clean(text)), redirect_stdout(sys.stderr):
             yield
 
 

@@ -8,6 +8,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -142,7 +143,9 @@ def load_app(name: str) -> Rein:
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
     try:
-        module = importlib.import_module(module_name)
+        # Standard output is the command's own: it may be a JSON document.
+        with redirect_stdout(sys.stderr):
+            module = importlib.import_module(module_name)
     except ConfigError as error:
         raise ConfigError(f"app {name}: {error}") from error
     except Exception as error:

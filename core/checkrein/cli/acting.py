@@ -7,10 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from checkrein.cli._ids import approval_of, session_of
-from checkrein.cli._output import Out, compact
+from checkrein.cli._output import Out, compact, fail
 from checkrein.cli._place import Place, command
-from checkrein.errors import ConfigError
+from checkrein.errors import CheckreinError, ConfigError
 from checkrein.rein import Rein
+from checkrein.store import Record
 
 
 @command
@@ -25,8 +26,13 @@ def resume(
     """Run the call that waited for an approval, once. Needs the application (--app)."""
     with place.acting() as rein:
         record = approval_of(rein.store, token)
-        with out.working(f"running {record.body['tool']}"):
-            rein.resume(record.id)
+        try:
+            with out.working(f"running {record.body['tool']}"):
+                rein.resume(record.id)
+        except CheckreinError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the tool's own error, whatever it is
+            return fail(_raised(rein, record, error), 1)
         shown = _result(rein, record.body["call"])
         out.document(
             {
@@ -36,6 +42,19 @@ def resume(
         )  # fmt: skip
         out.line(f"{record.body['tool']} ran: {compact(shown)}")
     return 0
+
+
+def _raised(rein: Rein, record: Record, error: Exception) -> str:
+    """What a tool's own error means; its text as it may be seen."""
+    name, call = record.body["tool"], record.body["call"]
+    for event in rein.store.events(call=call, kinds=("outcome",), reverse=True, limit=1):
+        shown = event.view.get("error", {}).get("message", "")
+        effect = {"unknown": "may have happened", "not_done": "did not happen"}
+        return (
+            f"{name} raised {type(error).__name__}: {shown}; its effect "
+            f"{effect.get(event.view['state'], 'happened')} (checkrein show {record.session})"
+        )
+    return f"{name} raised {type(error).__name__} (checkrein show {record.session})"
 
 
 def _result(rein: Rein, call: str) -> Any:

@@ -37,12 +37,19 @@ def approvals(
         waiting = rein.approvals.pending(limit)
         out.document({"approvals": [_tree(request) for request in waiting]})
         rows = [
-            (r.id, r.agent, r.tool, _arguments(r), r.reason, r.rule, r.risk,
-             since(r.created, now), since(now, r.expires), _who(r))
+            (
+                r.id,
+                r.agent,
+                f"{r.tool}({_arguments(r)})",
+                f"{r.reason} [{r.rule}]" if r.rule else r.reason,
+                r.risk,
+                since(r.created, now),
+                since(now, r.expires),
+                _who(r),
+            )
             for r in waiting
-        ]  # fmt: skip
-        head = ("id", "agent", "tool", "arguments", "reason", "rule", "risk", "waits", "lapses in",
-                "who may decide")  # fmt: skip
+        ]
+        head = ("id", "agent", "call", "why [rule]", "risk", "waits", "lapses in", "decided by")
         out.table(head, rows, empty="nothing waits for approval")
         if waiting:
             out.note("decide: checkrein approve ID, or checkrein reject ID --reason WHY")

@@ -13,7 +13,7 @@ from checkrein.manager import Plugins, available
 
 @command
 def plugins(*, place: Place, out: Out) -> int:
-    """List installed plugins, and the order in which the configured ones run."""
+    """List installed plugins and the order in which they run."""
     installed = available()
     active, source = _active(place)
     order = {h: active.order(h) for h in HOOKS if active.order(h)} if active else {}

@@ -277,8 +277,11 @@ class Rein:
         Raises `SessionClosed` for the latter where `unattributed="refuse"`.
         """
         session = ACTIVE.get()
-        if session is not None and session.rein is self:
-            return session
+        while session is not None:
+            if session.rein is self:
+                return session
+            # A session of another Rein that was opened inside one of ours.
+            session = session.before
         if self.unattributed == "refuse":
             raise SessionClosed(
                 "this call belongs to no session: open one with rein.session(...), or carry it "

@@ -35,6 +35,7 @@ from checkrein.undo import MISSING, NotUndoable
 
 if TYPE_CHECKING:
     from checkrein._io import IO
+    from checkrein.manager import Impl
     from checkrein.rein import Rein
     from checkrein.session import Session
     from checkrein.tools import Tool
@@ -138,14 +139,17 @@ class Engine:
         self.store = rein.store
         self.now = rein.clock
         self.telemetry = rein.telemetry
-        chains = rein.plugins.chains
+        self.observe = rein.mode == "observe"
+        self.ids = rein.ids
+        self.direct = not rein.store.blocking
+        self.take(rein.plugins.chains)
+
+    def take(self, chains: Mapping[str, Sequence[Impl]]) -> None:
+        """Use these hooks from the next call on."""
         self.pre = chains["pre_call"]
         self.post = chains["post_call"]
         self.measures = chains["measure"]
         self.undoers = chains["on_rollback"]
-        self.observe = rein.mode == "observe"
-        self.ids = rein.ids
-        self.direct = not rein.store.blocking
         self.external = any(impl.external for impl in self.pre)
         self.hooked = any(chains.values())
 

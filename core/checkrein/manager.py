@@ -141,6 +141,12 @@ class Plugins:
         self._named = named
         self.chains = {hook: self._compile(hook) for hook in HOOKS}
 
+    def add(self, name: str, plugin: object) -> None:
+        """Register one more plugin, after a start: a guard that the core itself brings."""
+        self._pluggy.register(plugin, name)
+        self._named.append((name, plugin))
+        self.chains = {hook: self._compile(hook) for hook in HOOKS}
+
     def _compile(self, hook: str) -> tuple[Impl, ...]:
         caller = getattr(self._pluggy.hook, hook)
         order: tuple[str, ...] = caller.spec.argnames if caller.spec else ()

@@ -23,8 +23,14 @@ LEASE = 30.0
 
 @cache
 def host() -> str:
-    """This machine's name."""
-    return socket.gethostname()
+    """This machine's name, and the pid namespace where there are several on one machine.
+
+    Containers may share name, boot id and store: a pid of one says nothing in the other.
+    """
+    try:
+        return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return socket.gethostname()
 
 
 @cache

@@ -277,8 +277,11 @@ class Rein:
         Raises `SessionClosed` for the latter where `unattributed="refuse"`.
         """
         session = ACTIVE.get()
-        if session is not None and session.rein is self:
-            return session
+        while session is not None:
+            if session.rein is self:
+                return session
+            # A session of another Rein that was opened inside one of ours.
+            session = session.before
         if self.unattributed == "refuse":
             raise SessionClosed(
                 "this call belongs to no session: open one with rein.session(...), or carry it "
@@ -462,7 +465,19 @@ class Rein:
         """
         from checkrein.wrap import wrap
 
-        return wrap(self, client, connector, account, requires_approval, retryable)
+        return cast("T", wrap(self, client, connector, account, requires_approval, retryable))
+
+    def require_approval(self, patterns: Iterable[str]) -> None:
+        """Ask a person before every call of a tool whose whole name matches a pattern."""
+        guard = self._lazy.get("requires_approval")
+        if guard is None:
+            from checkrein.wrap import RequiresApproval
+
+            guard = self._lazy["requires_approval"] = RequiresApproval()
+            self.plugins.add(guard.name, guard)
+            self.engine.take(self.plugins.chains)
+            self.plain = Plain(self.engine)
+        guard.patterns.extend(patterns)
 
     # -- undo
 

@@ -95,7 +95,8 @@ class Session:
         self.rollback_wanted = ""
         self.rollback_by = ""
         """Id of the call at whose end the rollback is done that was asked for inside it."""
-        self._before: Session | None = None
+        self.before: Session | None = None
+        """The session that was active when this one was entered."""
         self._span: Any = None
         self._span_use: Any = None
 
@@ -133,13 +134,13 @@ class Session:
         await self.rein.lifecycle.leave(self.rein.async_io, self, error)
 
     def _activate(self) -> None:
-        self._before = ACTIVE.get()
+        self.before = ACTIVE.get()
         ACTIVE.set(self)
 
     def _deactivate(self) -> None:
         # Never by token: the block may be left in another context than it was entered in.
         if ACTIVE.get() is self:
-            ACTIVE.set(self._before)
+            ACTIVE.set(self.before)
 
     def bind(self, fn: F) -> F:
         """`fn` as a function whose calls belong to this session, on whatever thread it runs.

@@ -7,11 +7,12 @@ cached names.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import keyword
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from checkrein.call import Effect, ToolInfo
 from checkrein.codec import SCALARS, annotation_classes, encode
@@ -30,6 +31,12 @@ _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 _ARGS = inspect.Parameter.VAR_POSITIONAL
 _KWARGS = inspect.Parameter.VAR_KEYWORD
+
+
+Resolve: TypeAlias = Callable[
+    [str], tuple[Callable[..., Any], Mapping[str, Any], Mapping[str, Any]] | None
+]
+"""From the rest of a name to a function, its default settings and its forced ones."""
 
 
 class Tool:
@@ -209,6 +216,11 @@ class Tool:
                 return TypeError(f"{self.info.name}(): {error}")
         return TypeError(f"{self.info.name}(): arguments do not fit its parameters")
 
+    def passing(self, names: tuple[str, ...]) -> Tool:
+        """The same tool, with parameters that are passed by reference and not recorded."""
+        new = tuple(name for name in names if name not in self.opaque)
+        return _passing(self, new) if new else self
+
     def spread(self, arguments: Mapping[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
         """(args, kwargs) that give `arguments` to the function, positional-only ones included."""
         if self.simple:
@@ -249,6 +261,15 @@ def _is_plain(default: Any) -> bool:
     except Unencodable:
         return False
     return True
+
+
+@functools.lru_cache(maxsize=256)
+def _passing(tool: Tool, names: tuple[str, ...]) -> Tool:
+    info = dataclasses.replace(tool.info, opaque=(*tool.info.opaque, *names))
+    return Tool(
+        info, tool.fn, undo=tool.undo, probe=tool.probe, no_effect_on=tool.no_effect_on,
+        thread_affine=tool.thread_affine,
+    )  # fmt: skip
 
 
 def _binder(parameters: Sequence[inspect.Parameter]) -> Callable[..., dict[str, Any]] | None:
@@ -295,17 +316,25 @@ class Tools:
         self._by_fn: dict[Any, Tool] = {}
         self._settings: dict[str, dict[str, Any]] = {}
         """What was declared, by name: compiled again when a function or an undo comes later."""
+        self._forced: dict[str, Mapping[str, Any]] = {}
+        """Settings that hold whatever is declared, by name."""
         self._undos: dict[str, str] = {}
         """Tool that an undo function was registered for."""
         self._waiting: dict[str, set[str]] = {}
         """Tools whose undo is known by name only, by that name."""
+        self._resolvers: dict[str, Resolve] = {}
+        """Where names with a prefix are looked up that nobody has used yet."""
+        self._resolving: set[str] = set()
         self.ambiguous: set[str] = set()
         """Names under which different functions were called without a declaration."""
         self._lock = threading.RLock()
 
     def get(self, name: str) -> Tool | None:
-        """The tool declared under `name`."""
-        return self._by_name.get(name)
+        """The tool declared under `name`, or found there in a wrapped client."""
+        known = self._by_name.get(name)
+        if self._resolvers and (known is None or known.fn is None):
+            return self._resolve(name) or known
+        return known
 
     def __iter__(self) -> Any:
         return iter(list(self._by_name.values()))
@@ -344,19 +373,84 @@ class Tools:
         except TypeError:
             return
 
-    def bind(self, name: str, fn: Callable[..., Any]) -> Tool:
+    def bind(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        defaults: Mapping[str, Any] | None = None,
+        forced: Mapping[str, Any] | None = None,
+    ) -> Tool:
         """Give a declared name its function (frameworks, wrapped clients); declares if new.
 
-        Raises `ConfigError` where the declaration does not fit the function.
+        `defaults` hold where nothing is declared, `forced` always. Raises `ConfigError` where
+        the declaration does not fit the function.
+        """
+        known = self._by_name.get(name)
+        # Bound methods are new objects at every access: compared, not looked up.
+        if known is not None and known.fn is not None and known.fn == fn:
+            return known
+        with self._lock:
+            self._forced.setdefault(name, forced or {})
+            return self._compile(name, fn, self._settings.get(name) or defaults or {})
+
+    def shape(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        defaults: Mapping[str, Any] | None = None,
+        forced: Mapping[str, Any] | None = None,
+    ) -> Tool:
+        """The tool `name` for one of several functions that bear the name.
+
+        Nobody can find that function by its name later, so none is registered with it.
+        """
+        known = self._by_name.get(name)
+        if known is None:
+            with self._lock:
+                self._forced.setdefault(name, forced or {})
+                known = self._compile(name, None, defaults or {})
+        shaped = Tool(
+            known.info, fn, undo=known.undo, probe=known.probe, no_effect_on=known.no_effect_on,
+            thread_affine=known.thread_affine,
+        )  # fmt: skip
+        if known.undo is not None and not isinstance(self._settings[name]["undo"], str):
+            refuse_injected(shaped)
+        return shaped
+
+    def open_names(self, prefix: str, resolve: Resolve) -> None:
+        """Let names that begin with `prefix.` be found when somebody asks for them.
+
+        Raises `ConfigError` for a prefix that is taken, and where what was declared before
+        does not fit.
         """
         with self._lock:
-            known = self._by_name.get(name)
-            if known is not None and known.fn is fn:
-                return known
-            if known is not None and known.fn is not None and known.fn == fn:
-                # Bound methods are new objects at every access.
-                return known
-            return self._compile(name, fn, self._settings.get(name, {}))
+            if prefix in self._resolvers:
+                raise ConfigError(
+                    f"{prefix!r} is wrapped already: an undo by name could reach the wrong client; "
+                    "give this one another account="
+                )
+            self._resolvers[prefix] = resolve
+            try:
+                for name in [*self._by_name, *self._waiting]:
+                    self.get(name)
+            except ConfigError:
+                del self._resolvers[prefix]
+                raise
+
+    def _resolve(self, name: str) -> Tool | None:
+        """Look a name up among wrapped clients."""
+        for prefix, resolve in self._resolvers.items():
+            if not name.startswith(f"{prefix}.") or name in self._resolving:
+                continue
+            found = resolve(name[len(prefix) + 1 :])
+            if found is not None:
+                with self._lock:
+                    self._resolving.add(name)
+                    try:
+                        return self.bind(name, *found)
+                    finally:
+                        self._resolving.discard(name)
+        return None
 
     def add(self, tool: Tool, *, replace: bool = False) -> Tool:
         """Register. Raises `ConfigError` if the name is taken by another function."""
@@ -424,7 +518,7 @@ class Tools:
             "labels": labels or {},
         }  # fmt: skip
         with self._lock:
-            known = self._by_name.get(name)
+            known = self.get(name)
             declared = name in self._settings or (known is not None and name in self._undos)
             if declared and not (known is not None and known.fn is None and fn is not None):
                 raise ConfigError(
@@ -445,7 +539,7 @@ class Tools:
         self, name: str, fn: Callable[..., Any] | None, settings: Mapping[str, Any]
     ) -> Tool:
         """A tool out of its settings, registered together with its undo. Holds the lock."""
-        given = dict(settings)
+        given = {**settings, **self._forced.get(name, {})}
         undo, probe = given.pop("undo", None), given.pop("probe", None)
         no_effect_on = given.pop("no_effect_on", ())
         thread_affine = given.pop("thread_affine", False)
@@ -457,7 +551,7 @@ class Tools:
             probe_tool = _probe(plain, probe)
         plan = undo_tool = None
         if undo is not None:
-            plan, undo_tool = undo_of(undo, plain, self._by_name.get)
+            plan, undo_tool = undo_of(undo, plain, self.get)
             info = dataclasses.replace(info, undo=plan.name)
             if undo_tool is not None:
                 taken = self._by_name.get(plan.name)
@@ -473,7 +567,7 @@ class Tools:
             self._undos[undo_tool.info.name] = name
             self._put(undo_tool)
         elif plan is not None:
-            target = self._by_name.get(plan.name)
+            target = self.get(plan.name)
             if (target is None or target.fn is None) and plan.name != name:
                 self._waiting.setdefault(plan.name, set()).add(name)
                 self._settings.setdefault(name, dict(settings))

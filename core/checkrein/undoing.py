@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -317,7 +315,7 @@ class Undoing(Probing):
                 f"{effect.call}.undo" if what == "key" else self.call_of(effect)[0]
             )
             if what == "call":
-                tool = _opaque(tool, parameter)
+                tool = tool.passing((parameter,))
         missing = tool.required - arguments.keys()
         if missing:
             raise ConfigError(
@@ -335,14 +333,3 @@ class Undoing(Probing):
             admit=False,
             fence=fence,
         )
-
-
-@functools.lru_cache(maxsize=256)
-def _opaque(tool: Tool, parameter: str) -> Tool:
-    """The tool with a parameter that is passed by reference."""
-    if parameter in tool.opaque:
-        return tool
-    info = dataclasses.replace(tool.info, opaque=(*tool.info.opaque, parameter))
-    return Tool(
-        info, tool.fn, no_effect_on=tool.no_effect_on, thread_affine=tool.thread_affine
-    )

@@ -486,18 +486,22 @@ def test_a_late_effect_that_cannot_be_undone_is_no_success(
     go: Any, make: Callable[..., Rein]
 ) -> None:
     rein = make(drain=0.05, undo_tries=1)
-    gate = threading.Event()
+    begun, gate = threading.Event(), threading.Event()
     refuses = [True]
 
     def undo() -> None:
-        if refuses.pop() if refuses else False:
+        if refuses and refuses.pop():
             raise RuntimeError
 
-    tool = rein.tool(lambda: gate.wait(10) and None, name="slow", undo=undo)
+    def slow() -> None:
+        begun.set()
+        gate.wait(10)
+
+    tool = rein.tool(slow, undo=undo)
     with rein.session() as session:
         thread = threading.Thread(target=session.bind(lambda: rein.call(tool)))
         thread.start()
-        wait_for(lambda: session.running)
+        assert begun.wait(5)
         rolled(go, rein, session.id)
         gate.set()
         thread.join(5)
@@ -562,7 +566,7 @@ def test_a_rollback_that_is_broken_off_is_finished_by_recover(
     breaks = [True]
 
     def undo(name: str) -> None:
-        if name == "b" and breaks.pop() if breaks else False:
+        if name == "b" and breaks and breaks.pop():
             raise KeyboardInterrupt
         log.append(name)
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from checkrein import Rein
-from checkrein.session import Session
 from checkrein.telemetry import use
 from checkrein_integrations.demo.desk import AGENT, CaseSystemDown, Desk
 from checkrein_integrations.demo.stage import Stage
@@ -38,14 +37,14 @@ class Cast:
     """Scene -> id of its session."""
 
     @contextmanager
-    def session(self, scene: str, intent: str) -> Iterator[Session]:
+    def session(self, scene: str, intent: str) -> Iterator[None]:
         """The scene's session, its calls and its rollback under one span."""
         session = self.rein.session(agent=AGENT, intent=intent)
         self.sessions[scene] = session.id
         span = self.rein.telemetry.session(AGENT, session.id)
         try:
             with use(span) if span is not None else nullcontext(), session:
-                yield session
+                yield
         finally:
             if span is not None:
                 span.end()

@@ -121,7 +121,11 @@ class Service(http.server.ThreadingHTTPServer):
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    server: Service
+    @property
+    def service(self) -> Service:
+        """The service that this request came to."""
+        assert isinstance(self.server, Service)
+        return self.server
 
     def log_message(self, format: str, *args: Any) -> None:
         """Quiet."""
@@ -138,7 +142,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return  # the caller is gone; what it asked for has been done all the same
 
     def _body(self) -> dict[str, Any]:
-        self.server.last = time.monotonic()
+        self.service.last = time.monotonic()
         found: dict[str, Any] = json.loads(
             self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}"
         )
@@ -148,41 +152,41 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return self.path.rpartition("/")[2]
 
     def _received(self, method: str, key: str) -> int:
-        number = next(self.server.numbers)
-        self.server.pending[number] = (method, key)
-        time.sleep(self.server.late)
+        number = next(self.service.numbers)
+        self.service.pending[number] = (method, key)
+        time.sleep(self.service.late)
         return number
 
     def do_POST(self) -> None:
         body = self._body()
         if self.path == "/stop":
             self._reply(200, {})
-            threading.Thread(target=self.server.shutdown).start()
+            threading.Thread(target=self.service.shutdown).start()
             return
         number = self._received("POST", body["key"])
-        paid = self.server.ledger.pay(body["key"], body["order"], int(body["amount"]))
-        del self.server.pending[number]
+        paid = self.service.ledger.pay(body["key"], body["order"], int(body["amount"]))
+        del self.service.pending[number]
         self._reply(200, paid)
 
     def do_DELETE(self) -> None:
         self._body()
         number = self._received("DELETE", self._key())
-        changed = self.server.ledger.reverse(self._key())
-        del self.server.pending[number]
+        changed = self.service.ledger.reverse(self._key())
+        del self.service.pending[number]
         self._reply(200, {"reversed": changed})
 
     def do_PUT(self) -> None:
-        self.server.late = float(self._body()["seconds"])
+        self.service.late = float(self._body()["seconds"])
         self._reply(200, {})
 
     def do_GET(self) -> None:
         self._body()
         if self.path == "/balance":
-            self._reply(200, {"paid_out": self.server.ledger.paid_out()})
+            self._reply(200, {"paid_out": self.service.ledger.paid_out()})
         elif self.path == "/pending":
-            self._reply(200, {"pending": list(self.server.pending.values())})
+            self._reply(200, {"pending": list(self.service.pending.values())})
         else:
-            found = self.server.ledger.find(self._key())
+            found = self.service.ledger.find(self._key())
             self._reply(200 if found else 404, found or {"error": "no such refund"})
 
 

@@ -60,12 +60,12 @@ def big_refund(cast: Cast, how: str) -> None:
     if how:
         stage.say(how, "wait")
     before, heard = world.balance(), Heard()
-    with cast.session("b", "refund o2") as session:
+    with cast.session("b", "refund o2"):
         answer = agent.run(
             cast.desk, heard=heard, question="Refund order o2 in full: it never arrived.",
             model=cast.model([*agent.refund_steps("o2", PRICES["o2"]), _last_words("o2")]),
         )  # fmt: skip
-    decided = [r.state for r in cast.rein.read(session.id).records("approval")]
+    decided = [r.state for r in cast.rein.read(cast.sessions["b"]).records("approval")]
     after = world.balance()
     stage.pairs(
         {
@@ -101,7 +101,7 @@ def late_failure(cast: Cast) -> None:
     cast.case_system_down.append("o3")
     error = ""
     try:
-        with cast.session("c", "refund o3") as session:
+        with cast.session("c", "refund o3"):
             agent.run(
                 cast.desk, heard=heard,
                 question="Refund order o3 in full: it has the wrong size.",
@@ -112,7 +112,7 @@ def late_failure(cast: Cast) -> None:
     after = world.balance()
     undone = [
         str(event.view["name"]).removesuffix(".undo")
-        for event in cast.rein.read(session.id).events()
+        for event in cast.rein.read(cast.sessions["c"]).events()
         if event.kind == "intent" and event.view["kind"] == "undo"
     ]
     stage.pairs(
@@ -143,18 +143,18 @@ def runaway(cast: Cast) -> None:
         "d", "A runaway loop is capped",
         f"A (scripted) model asks for the same order for ever. A session may spend ${cast.cap:g}.",
     )  # fmt: skip
-    loop = [ai("", call("look_up_order", order="o4")) for _ in range(150)]
+    loop = [ai("", call("look_up_order", order="o4")) for _ in range(30)]
     tokens = round(agent.INPUT_TOKENS * cast.cap / 0.04)
     heard, refusal = Heard(), ""
     try:
-        with cast.session("d", "a loop") as session:
+        with cast.session("d", "a loop"):
             agent.run(
                 cast.desk, heard=heard, question="Look up order o4 until you are sure.",
                 model=agent.scripted(loop, tokens),
             )  # fmt: skip
     except BudgetExceeded as raised:
         refusal = str(raised)
-    spend = session.spend()
+    spend = cast.rein.read(cast.sessions["d"]).spend()
     stage.pairs(
         {
             "the model got": heard.result_of("look_up_order"),

@@ -27,11 +27,12 @@ class Spans:
             raise ConfigError(
                 f"--spans and --otlp need the extra otel ({error}): pip install 'checkrein[otel]'"
             ) from error
-        self.provider = TracerProvider(resource=Resource.create({"service.name": "refund-desk"}))
+        provider = TracerProvider(resource=Resource.create({"service.name": "refund-desk"}))
+        self.provider = provider
         self._kept = InMemorySpanExporter()
-        self.provider.add_span_processor(SimpleSpanProcessor(self._kept))
+        provider.add_span_processor(SimpleSpanProcessor(self._kept))
         if otlp is not None:
-            self.provider.add_span_processor(BatchSpanProcessor(_exporter(otlp)))
+            provider.add_span_processor(BatchSpanProcessor(_exporter(otlp)))
 
     def finished(self) -> list[Any]:
         """Every finished span, oldest first."""

@@ -206,3 +206,12 @@ def test_options_that_cannot_be_used_are_refused_before_anything_starts(tmp_path
     assert done.returncode == 2
     assert told in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["something"]
+
+
+def test_without_langchain_it_says_what_to_install(monkeypatch):
+    from checkrein.errors import ConfigError
+    from checkrein_integrations.demo import command
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'checkrein\[demo\]'"):
+        command(answer=True)

@@ -91,12 +91,10 @@ def _known(document: Document, loc: Key) -> Key:
     value: Any = document.data
     key: Key = ()
     for part in loc:
-        inside = (isinstance(value, dict) and part in value) or (
-            isinstance(value, list) and isinstance(part, int) and part < len(value)
-        )
-        if not inside:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
             break
-        value = value[part]
         key = (*key, part)
     return key
 

@@ -158,10 +158,10 @@ def _configuration(place: Place) -> Iterator[Finding]:
     from checkrein.manager import Plugins
     from checkrein.policy import build_plugins
 
+    chain = Plugins()
     try:
         found = place.document()
         if found is not None:
-            chain = Plugins()
             chain.register(build_plugins(*found))
     except CheckreinError as error:
         yield Finding("configuration", str(path), "fault", str(error))

@@ -113,7 +113,7 @@ def existing(url: str) -> str:
             "configure a store such as sqlite:///checkrein.db"
         )
     if url.startswith("sqlite:"):
-        from checkrein.store.sqlite import path_of
+        from checkrein.store._address import path_of
 
         path = path_of(url)
         if not path.exists():
@@ -122,7 +122,7 @@ def existing(url: str) -> str:
 
 
 def _differs(one: str, other: str) -> bool:
-    from checkrein.store.sqlite import path_of
+    from checkrein.store._address import path_of
 
     if one.startswith("sqlite:") and other.startswith("sqlite:"):
         return path_of(one) != path_of(other)

@@ -1,0 +1,213 @@
+"""The session of a run: whose it is, how it ends, and what an error does to it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from checkrein_integrations.langchain import CheckreinMiddleware
+from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
+from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from checkrein.errors import ConfigError, SessionClosed
+
+from .conftest import Rules, kinds, states
+
+effects: list[Any] = []
+THREAD = {"configurable": {"thread_id": "t1"}}
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> None:
+    effects.clear()
+
+
+@tool
+def pay(amount: int) -> str:
+    """Pay an amount."""
+    effects.append(amount)
+    if amount == 13:
+        raise ValueError("unlucky")
+    return f"paid {amount}"
+
+
+def script(*calls: Any) -> ScriptedChatModel:
+    return ScriptedChatModel(script=[*[ai("", c) for c in calls], ai("done"), ai("again")])
+
+
+def undoing(r: Any) -> Any:
+    r.declare(
+        "pay", undo=lambda amount: effects.append(("undone", amount)),
+        probe=lambda amount: amount in effects and ("undone", amount) not in effects,
+        settle_time=0,
+    )  # fmt: skip
+    return r
+
+
+def test_named_after_the_agent(agent: Any, rein: Any) -> None:
+    r = rein(Rules())
+    agent(script(call("pay", amount=1)), [pay], CheckreinMiddleware(r), name="billing").run()
+    assert r.store.sessions().rows[0].body["agent"] == "billing"
+
+
+def test_made_by_a_function_of_the_state(agent: Any, rein: Any) -> None:
+    r = rein(Rules())
+
+    def session(state: Any, runtime: Any) -> Any:
+        return r.session(agent="mine", user=state["messages"][0].content)
+
+    agent(script(), [pay], CheckreinMiddleware(r, session=session)).run("ann")
+    body = r.store.sessions().rows[0].body
+    assert (body["agent"], body["user"]) == ("mine", "ann")
+
+
+def test_what_is_no_session_is_refused(agent: Any, rein: Any) -> None:
+    made = CheckreinMiddleware(rein(Rules()), session=lambda s, r: "mine")  # type: ignore[arg-type, return-value] - what it refuses
+    with pytest.raises(ConfigError, match="session"):
+        agent(script(), [pay], made).run()
+
+
+def test_open_session_is_used_and_rolled_back_on_error(agent: Any, rein: Any) -> None:
+    r = undoing(rein(Rules()))
+    a = agent(script(call("pay", amount=1), call("pay", amount=13)), [pay], CheckreinMiddleware(r))
+    with pytest.raises(ValueError, match="unlucky"), r.session():
+        a.run()
+    assert effects == [1, 13, ("undone", 13), ("undone", 1)]
+    assert states(r) == [("FAILED", "rolled_back")]
+
+
+def test_two_runs_in_one_open_session(agent: Any, rein: Any) -> None:
+    r = rein(Rules())
+    a = agent(script(), [pay], CheckreinMiddleware(r))
+    with r.session():
+        a.run()
+        a.run()
+    assert states(r) == [("COMPLETED", "none")]
+    assert [k for k, _ in kinds(r)].count("session_started") == 1
+
+
+def test_plain_error_in_a_run_of_its_own_is_undone_when_the_next_begins(
+    agent: Any, rein: Any
+) -> None:
+    r = undoing(rein(Rules()))
+    model = ScriptedChatModel(
+        script=[ai("", call("pay", amount=1)), ai("", call("pay", amount=13)), ai("fresh")]
+    )
+    a = agent(model, [pay], CheckreinMiddleware(r), checkpointer=InMemorySaver())
+    with pytest.raises(ValueError, match="unlucky"):
+        a.run("go", THREAD)
+    assert states(r) == [("ACTIVE", "none")]
+    assert a.run("again", THREAD)["messages"][-1].content == "fresh"
+    assert states(r) == [("COMPLETED", "none"), ("FAILED", "rolled_back")]
+    assert effects == [1, 13, ("undone", 13), ("undone", 1)]
+
+
+def test_error_outside_our_hooks_can_still_be_rolled_back_by_a_session_around(
+    agent: Any, rein: Any
+) -> None:
+    class Breaks(AgentMiddleware):
+        def after_model(self, state: Any, runtime: Any) -> None:
+            if len(state["messages"]) > 3:
+                raise RuntimeError("elsewhere")
+
+    r = undoing(rein(Rules()))
+    a = agent(script(call("pay", amount=1)), [pay], CheckreinMiddleware(r), Breaks())
+    with pytest.raises(RuntimeError, match="elsewhere"), r.session():
+        a.run()
+    assert effects == [1, ("undone", 1)]
+
+
+def test_cancelled_run_is_rolled_back(rein: Any) -> None:
+    @tool
+    async def hang() -> str:
+        """Hang."""
+        effects.append("hanging")
+        await asyncio.sleep(30)
+        return "never"
+
+    r = undoing(rein(Rules()))
+    r.declare("hang", effect="read")
+    graph = create_agent(
+        script(call("pay", amount=1), call("hang")), [pay, hang], middleware=[CheckreinMiddleware(r)]
+    )
+
+    async def run() -> None:
+        task = asyncio.create_task(graph.ainvoke({"messages": [("user", "go")]}))
+        while "hanging" not in effects:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        for _ in range(200):
+            if states(r) == [("FAILED", "rolled_back")]:
+                break
+            await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+    assert effects == [1, "hanging", ("undone", 1)]
+    assert states(r) == [("FAILED", "rolled_back")]
+    ended = [e.view["ended"] for e in r.store.events(kinds=("outcome",)) if "ended" in e.view]
+    assert ended == ["cancelled"]
+
+
+def test_pause_of_another_middleware_suspends_the_session_around(agent: Any, rein: Any) -> None:
+    r = rein(Rules())
+    a = agent(
+        script(call("pay", amount=1)), [pay], CheckreinMiddleware(r),
+        HumanInTheLoopMiddleware(interrupt_on={"pay": True}), checkpointer=InMemorySaver(),
+    )  # fmt: skip
+    with r.session() as session:
+        assert a.run("go", THREAD)["__interrupt__"]
+    row = r.store.session(session.id)
+    assert (row.state, row.owner) == ("ACTIVE", "")
+    with r.session(id=session.id):
+        a.run(Command(resume={"decisions": [{"type": "approve"}]}), THREAD)
+    assert effects == [1]
+    assert states(r) == [("COMPLETED", "none")]
+
+
+def test_rejected_inside_ours_runs_nothing_and_is_not_undone(agent: Any, rein: Any) -> None:
+    class Refuses(AgentMiddleware):
+        def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+            from langchain_core.messages import ToolMessage
+
+            return ToolMessage("not today", tool_call_id=request.tool_call["id"], name="pay")
+
+        async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+            return self.wrap_tool_call(request, handler)
+
+    r = undoing(rein(Rules()))
+    a = agent(script(call("pay", amount=1)), [pay], CheckreinMiddleware(r), Refuses())
+    with r.session() as session:
+        texts = a.texts()
+        session.rollback()
+    assert texts[2] == "not today"
+    assert effects == []
+
+
+def test_ended_session_takes_no_run(agent: Any, rein: Any) -> None:
+    r = rein(Rules())
+    with r.session() as session:
+        pass
+    made = CheckreinMiddleware(r, session=lambda s, runtime: r.session(id=session.id))
+    with pytest.raises(SessionClosed):
+        agent(script(), [pay], made).run()
+
+
+def test_two_agents_at_once_have_two_sessions(rein: Any) -> None:
+    r = rein(Rules())
+
+    async def run() -> None:
+        graphs = [
+            create_agent(script(call("pay", amount=n)), [pay], middleware=[CheckreinMiddleware(r)])
+            for n in range(3)
+        ]
+        await asyncio.gather(*(g.ainvoke({"messages": [("user", "go")]}) for g in graphs))
+
+    asyncio.run(run())
+    assert states(r) == [("COMPLETED", "none")] * 3
+    owners = {e.session for e in r.store.events(kinds=("intent",)) if e.view["name"] == "pay"}
+    assert len(owners) == 3

@@ -228,9 +228,7 @@ class Rollbacks:
         if session is not None:
             session.fence = fence
         event = self.rein.journal.event("rollback_started", cause=cause)
-        put = SessionPut(
-            rollback="rolling_back", state="FAILED" if row.state == "ACTIVE" else None
-        )
+        put = SessionPut(rollback="rolling_back", state="FAILED" if row.state == "ACTIVE" else None)
         batch = Batch(id, (event,), event.at, fence, session_put=put)
         self.rein.notify(await io.commit(batch), batch)
         return fence

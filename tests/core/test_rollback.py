@@ -1,5 +1,9 @@
 """Rolling sessions back: order, drain, deferral, late results, and who may do it."""
 
+# Undos and probes are bound by parameter names, so a lambda's names matter; and what must not
+# run stands inside the block that raises.
+# ruff: noqa: PLW0108, PT012, ASYNC110
+
 from __future__ import annotations
 
 import asyncio
@@ -625,9 +629,7 @@ def test_a_cancelled_call_is_in_doubt(make: Callable[..., Rein]) -> None:
         log.append(name)
         await asyncio.sleep(30)
 
-    tool = rein.tool(
-        act, undo=lambda name: log.append(f"-{name}"), probe=lambda name: name in log
-    )
+    tool = rein.tool(act, undo=lambda name: log.append(f"-{name}"), probe=lambda name: name in log)
 
     async def run() -> None:
         async with rein.session():

@@ -84,6 +84,14 @@ def test_a_suspended_session_can_be_taken_up(pair: Any) -> None:
         assert again.fence == 2
 
 
+def test_a_session_that_is_taken_up_goes_by_what_it_began_with(pair: Any) -> None:
+    one, two = pair
+    session = one.session(id="run", on_error="keep", task="t", labels={"a": "1"}).__enter__()
+    session.__exit__(errors.ApprovalPending, errors.ApprovalPending("token"), None)
+    with two.session(id="run") as again:
+        assert (again.on_error, again.task, again.labels) == ("keep", "t", {"a": "1"})
+
+
 def test_who_lost_a_session_neither_calls_nor_ends_nor_rolls_back(pair: Any) -> None:
     """It stood still, its lease ran out, another process took the session over."""
     one, two = pair

@@ -265,6 +265,15 @@ def test_reads_are_known_by_their_words(rein: Rein) -> None:
 # -- undo
 
 
+def test_an_undo_may_use_the_client(go: Any, rein: Rein) -> None:
+    client, shop = wrapped(rein)
+    rein.declare("shop.Customer.rename", undo=lambda name: shop.customers.delete(name))
+    with rein.session() as session:
+        shop.customers["x"].rename("ada")
+        report = go.run(rein, "rollback", session.id)
+    assert report.complete and client.log == ["x=ada", "-ada"]
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_undo_by_name(go: Any, rein: Rein, when: str) -> None:
     def declare() -> None:

@@ -8,7 +8,7 @@ a slot whose descriptor is taken off the class, so that no attribute leads to it
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -66,17 +66,18 @@ class Proxy:
         mine = behind(self)
         return mine.twin(copy.deepcopy(mine.target, memo))
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, *args: Any) -> Any:
         raise ConfigError(
             "a wrapped client cannot be pickled: what is loaded would not be supervised; "
             "wrap a client of its own in the other process"
         )
 
-    __reduce__ = __getstate__ = __reduce_ex__
+    __reduce__: Any = __reduce_ex__
+    __getstate__: Any = __reduce_ex__
 
 
-_slot: Any = Proxy.__dict__["_behind"]
-del Proxy._behind
+_slot: Any = vars(Proxy)["_behind"]
+delattr(Proxy, "_behind")
 _HIDDEN = frozenset(("__wrapped__", "__self__", "__func__", "__closure__"))
 _TYPES: WeakKeyDictionary[type, type[Proxy]] = WeakKeyDictionary()
 
@@ -124,17 +125,18 @@ def _special(proxy: Any, name: str) -> Any:
     target = behind(proxy).target
     if name == "__dict__":
         return {key: behind(proxy).attribute(key) for key in vars(target)}
-    if hasattr(type(proxy), name) and not (name in ("__doc__", "__module__")):
+    if hasattr(type(proxy), name) and name not in ("__doc__", "__module__"):
         return object.__getattribute__(proxy, name)
     return behind(proxy).given(getattr(target, name))
 
 
 def _make(kind: type) -> type[Proxy]:
-    scope: dict[str, Any] = {"__slots__": (), "__doc__": kind.__doc__, "__module__": kind.__module__}
+    scope: dict[str, Any] = {"__slots__": ()}
+    scope["__doc__"], scope["__module__"] = kind.__doc__, kind.__module__
     for name in _FORWARDED:
         if getattr(kind, name, None) is not None:
             scope[name] = _SPECIAL.get(name) or _forward(name)
-    if kind.__hash__ is None:
+    if getattr(kind, "__hash__", None) is None:
         scope["__hash__"] = None
     return type(kind.__name__, (Proxy,), scope)
 
@@ -168,7 +170,7 @@ def _aiter(self: Any) -> Any:
     return items()
 
 
-def _await(self: Any) -> Iterator[Any]:
+def _await(self: Any) -> Any:
     mine = behind(self)
     result = yield from mine.target.__await__()
     return mine.given(result)

@@ -62,6 +62,16 @@ def inside(session: str) -> bool:
     return outermost(session) != ""
 
 
+def undone_around() -> str:
+    """Session whose effect the undo takes back that this code runs inside; empty if none."""
+    current = CURRENT.get()
+    while current is not None:
+        if ".undo." in current[1]:
+            return str(current[0])
+        current = current[2]
+    return ""
+
+
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 _UNREADABLE = Usage(input_tokens=-1)
 OPTIONS: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
@@ -161,6 +171,10 @@ class Engine:
         """As `run`, but an error that the tool raised is in the outcome."""
         session = entry.session
         tool = entry.tool
+        if CURRENT.get() is not None and undone_around() == session.id:
+            # Part of an undo: let into a session that is closed, and never itself undone.
+            entry.kind = "undo" if entry.kind == "tool" else entry.kind
+            entry.admit, entry.fence = False, None
         tree = shown = entry.arguments
         flat = is_flat(tree)
         if not flat:
@@ -658,6 +672,8 @@ class Engine:
             finally:
                 session.late.discard(call.id)
                 session.running.discard(call.id)
+                if session.rollback_wanted:
+                    finish(self.deferred(self.rein.sync_io, session, call.id))
 
         future.add_done_callback(landed)
 

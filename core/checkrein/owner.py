@@ -28,7 +28,7 @@ def host() -> str:
     Containers may share name, boot id and store: a pid of one says nothing in the other.
     """
     try:
-        return f"{socket.gethostname()} {os.readlink('/proc/self/ns/pid')}"
+        return f"{socket.gethostname()} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return socket.gethostname()
 

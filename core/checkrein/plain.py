@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkrein.call import Call, Outcome
 from checkrein.codec import is_flat, is_flat_value
-from checkrein.engine import CURRENT, OPTIONS, Entry
+from checkrein.engine import CURRENT, OPTIONS, Entry, undone_around
 from checkrein.errors import FencedOut, StoreUnavailable
 from checkrein.store import SAME, NewEvent
 
@@ -53,6 +53,8 @@ class Plain:
             return NOT_PLAIN
         id = session.id
         current = CURRENT.get()
+        if current is not None and undone_around():
+            return NOT_PLAIN
         parent = current[1] if current is not None and current[0] == id else ""
         call_id = self.ids.new()
         step = next(session.steps)

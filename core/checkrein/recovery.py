@@ -105,7 +105,7 @@ class Recovery:
     def _sessions(self, **wanted: str) -> Iterator[SessionRow]:
         after: str | None = None
         while True:
-            page = self.store.sessions(after=after, limit=500, **wanted)  # type: ignore[arg-type]
+            page = self.store.sessions(after=after, limit=500, **wanted)
             yield from page.rows
             after = page.next
             if after is None:
@@ -130,9 +130,7 @@ class Recovery:
             if current.body.get("on_error") == "keep" and current.rollback == "none":
                 report = await self._keep(io, current)
             else:
-                report = await self.rollbacks.run(
-                    io, row.id, cause="recover", expect=current.fence
-                )
+                report = await self.rollbacks.run(io, row.id, cause="recover", expect=current.fence)
         except Conflict as error:
             # Somebody else recovers the session at this moment.
             self.rein.log.info("recover: %s", error)

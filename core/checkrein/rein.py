@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 
 from checkrein._io import AsyncIO, Portal, SyncIO, finish, running_loop
 from checkrein.call import Usage
-from checkrein.engine import OPTIONS, Engine, Entry, seen
+from checkrein.engine import CURRENT, OPTIONS, Engine, Entry, seen, undone_around
 from checkrein.errors import ConfigError, SessionClosed, WouldBlock
 from checkrein.journal import Journal
 from checkrein.manager import Plugins
@@ -276,6 +276,8 @@ class Rein:
 
         Raises `SessionClosed` for the latter where `unattributed="refuse"`.
         """
+        if CURRENT.get() is not None and (undone := undone_around()):
+            return self.rollbacks.session_of(undone)
         session = ACTIVE.get()
         while session is not None:
             if session.rein is self:

@@ -96,6 +96,9 @@ class Rollbacks:
     ) -> RollbackReport | None:
         """Roll back now, or at the end of the outermost call if asked for inside one."""
         call = outermost(session_id)
+        if call and session is not None and call not in session.running:
+            # A task or thread that outlived its call: nobody is left to do it later.
+            call = ""
         if dry_run or not call:
             return await self.run(
                 io, session_id, cause="explicit", dry_run=dry_run, session=session
@@ -228,9 +231,7 @@ class Rollbacks:
         if session is not None:
             session.fence = fence
         event = self.rein.journal.event("rollback_started", cause=cause)
-        put = SessionPut(
-            rollback="rolling_back", state="FAILED" if row.state == "ACTIVE" else None
-        )
+        put = SessionPut(rollback="rolling_back", state="FAILED" if row.state == "ACTIVE" else None)
         batch = Batch(id, (event,), event.at, fence, session_put=put)
         self.rein.notify(await io.commit(batch), batch)
         return fence

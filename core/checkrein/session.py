@@ -81,6 +81,8 @@ class Session:
         self.detached = detached
         self.wait = wait or rein.wait
         self.on_error = on_error or rein.on_error
+        self.keeps_setting = on_error is not None
+        """Whether `on_error` was given: a session that is taken up goes by what it began with."""
         self.on_rejected = on_rejected or rein.on_rejected
         self.drain = rein.drain if drain is None else drain
         self.parent = ""
@@ -293,6 +295,10 @@ class Lifecycle:
         session.user = session.user or body.get("user", "")
         session.tenant = session.tenant or body.get("tenant", "")
         session.parent = body.get("parent", "")
+        session.task = session.task or body.get("task", "")
+        session.labels = {**body.get("labels", {}), **session.labels}
+        if not session.keeps_setting:
+            session.on_error = body.get("on_error", session.on_error)
         last = rein.store.events(session=session.id, kinds=("intent",), reverse=True, limit=1)
         session.steps = itertools.count(last[0].view.get("step", 0) + 1 if last else 1)
         rein.track(session)

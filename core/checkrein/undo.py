@@ -18,7 +18,7 @@ from checkrein.codec import encode, encode_arguments
 from checkrein.errors import ConfigError, Unencodable
 
 if TYPE_CHECKING:
-    from checkrein.tools import Tool
+    from checkrein.tool import Tool
 
 INJECTED = frozenset({"result", "call", "key"})
 """Names that an undo or a probe may take and a tool may not."""
@@ -30,7 +30,7 @@ Path: TypeAlias = tuple[str | int, ...]
 """Where a value is found: an argument's name or `result`, then attributes, keys, positions."""
 
 
-class NotUndoable(Exception):  # noqa: N818 - a finding, reported and never raised to users
+class NotUndoable(Exception):
     """A plan cannot be completed; the text says why."""
 
 
@@ -78,7 +78,7 @@ class UndoPlan:
             raise NotUndoable(f"undo {self.name}: {error}") from error
         plan: dict[str, Any] = {"undo": self.name, "arguments": given}
         if self.inject:
-            plan["inject"] = {parameter: what for parameter, what in self.inject}
+            plan["inject"] = dict(self.inject)
         if self.loose:
             plan["loose"] = True
         return plan
@@ -111,7 +111,7 @@ def undo_of(
     A callable takes by parameter name. A string is the name of a tool, or a template such as
     `"customers.delete(result.id, idempotency_key=key)"`. Raises `ConfigError` for misfits.
     """
-    from checkrein.tools import Tool as ToolClass
+    from checkrein.tool import Tool as ToolClass
 
     where = f"tool {tool.info.name}"
     if isinstance(undo, str):
@@ -144,7 +144,7 @@ def refuse_injected(tool: Tool) -> None:
     if clash and tool.signature_known:
         raise ConfigError(
             f"tool {tool.info.name}: it has an undo or a probe, and a parameter named "
-            f"{sorted(clash)[0]!r}; result, call and key are what undos and probes are given: "
+            f"{min(clash)!r}; result, call and key are what undos and probes are given: "
             "rename the parameter, or write the undo as a template"
         )
 

@@ -23,7 +23,7 @@ from checkrein.errors import (
 )
 from checkrein.probing import Probing
 from checkrein.store import Batch
-from checkrein.tools import Tool
+from checkrein.tool import Tool
 from checkrein.undo import MISSING, NotUndoable
 from checkrein.verdicts import Cause, Skip, Undo
 
@@ -88,7 +88,7 @@ class Undoing(Probing):
             found = await self._undo_in_doubt(io, effect, effect.undo_in_doubt.at, fence)
         elif effect.state == "unknown":
             found = await self._call_in_doubt(io, effect, fence)
-            if found is None and effect.state == "done":
+            if found is None and effect.result_seq:
                 # What the probe brought back may complete the plan.
                 plan, why = await self._stored_plan(io, effect, cause, fence)
         if found is not None:
@@ -97,7 +97,9 @@ class Undoing(Probing):
             return self._action(effect, "not_undoable", why)
         return await self._run(io, effect, plan, fence)
 
-    def _action(self, effect: Effect, status: Status, detail: str = "", wait: float = 0.0) -> Action:
+    def _action(
+        self, effect: Effect, status: Status, detail: str = "", wait: float = 0.0
+    ) -> Action:
         return Action(effect.call, effect.name, effect.session, status, detail, wait)
 
     def _planned(self, effect: Effect) -> Action:
@@ -153,9 +155,7 @@ class Undoing(Probing):
             return None
         return await self.needs_human(io, effect, fence, "nobody can tell whether its undo worked")
 
-    async def needs_human(
-        self, io: IO, effect: Effect, fence: int | None, why: str
-    ) -> Action:
+    async def needs_human(self, io: IO, effect: Effect, fence: int | None, why: str) -> Action:
         """Record that a person has to look."""
         event = self.rein.journal.event("needs_human", effect.call, name=effect.name, why=why)
         await io.commit(Batch(effect.session, (event,), event.at, fence))
@@ -230,9 +230,7 @@ class Undoing(Probing):
                 return None, str(error)
         return None, ""
 
-    async def _run(
-        self, io: IO, effect: Effect, plan: dict[str, Any], fence: int | None
-    ) -> Action:
+    async def _run(self, io: IO, effect: Effect, plan: dict[str, Any], fence: int | None) -> Action:
         name = str(plan["undo"])
         tool = self.rein.tools.get(name)
         if tool is None or tool.fn is None:
@@ -265,7 +263,8 @@ class Undoing(Probing):
                     )  # fmt: skip
                 return self._action(effect, "undone", name)
             if outcome.error is None:
-                return self._action(effect, "failed", f"{outcome.source} answered {name}: it did not run")
+                why = f"{outcome.source} answered {name}: it did not run"
+                return self._action(effect, "failed", why)
             raised = outcome.state == "unknown" and not isinstance(outcome.error, TimeoutError)
             effect.attempts.append(Attempt(entry.call_id, begun, outcome.state, raised))
             problem = type(outcome.error).__name__
@@ -319,7 +318,7 @@ class Undoing(Probing):
         missing = tool.required - arguments.keys()
         if missing:
             raise ConfigError(
-                f"undo {tool.info.name} takes {sorted(missing)[0]!r}, which the stored plan does "
+                f"undo {tool.info.name} takes {min(missing)!r}, which the stored plan does "
                 "not have; was it declared otherwise when the call ran?"
             )
         return Entry(

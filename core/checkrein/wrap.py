@@ -37,7 +37,7 @@ from checkrein.verdicts import Ask
 if TYPE_CHECKING:
     from checkrein.call import Call
     from checkrein.rein import Rein
-    from checkrein.tools import Tool
+    from checkrein.tool import Tool
 
 _READS = frozenset(
     (
@@ -76,7 +76,7 @@ def wrap(
     wrapped, a name that is taken, and methods that the client does not have.
     """
     for key, text in (("connector", connector), ("account", account)):
-        if text is not None and (not isinstance(text, str) or not re.fullmatch(r"[\w@ .:+-]+", text)):
+        if text is not None and not re.fullmatch(r"[\w@ .:+-]+", str(text)):
             raise ConfigError(f"wrap: {key} must be a name of letters, digits, and _ @ . : + -")
     prefix = connector if account is None else f"{connector}[{account}]"
     if is_proxy(client):
@@ -148,7 +148,8 @@ class Root:
         self.client = client
         self.prefix = prefix
         self.retryable = retryable
-        module = client.__name__ if isinstance(client, types.ModuleType) else type(client).__module__
+        is_module = isinstance(client, types.ModuleType)
+        module = client.__name__ if is_module else type(client).__module__
         self.package = module.partition(".")[0]
         self._proxies: WeakValueDictionary[tuple[int, str], Any] = WeakValueDictionary()
 
@@ -170,7 +171,9 @@ class Root:
         defaults = {"effect": effect_of_name(path.rpartition(".")[2]), "server": self.prefix}
         return defaults, {"idempotent": True} if repeat else {}
 
-    def resolve(self, path: str) -> tuple[Callable[..., Any], dict[str, Any], dict[str, Any]] | None:
+    def resolve(
+        self, path: str
+    ) -> tuple[Callable[..., Any], dict[str, Any], dict[str, Any]] | None:
         """The method behind a tool's name, for undo and resume; None if there is none."""
         found: Any = self.client
         for part in path.split("."):
@@ -183,7 +186,9 @@ class Root:
     def is_own(self, value: Any) -> bool:
         """Whether a value is an object of the client's package that can act."""
         kind = type(value)
-        if kind.__module__.partition(".")[0] != self.package or isinstance(value, (type, enum.Enum)):
+        if kind.__module__.partition(".")[0] != self.package:
+            return False
+        if isinstance(value, (type, enum.Enum)):
             return False
         model = base_model()
         return not (
@@ -306,7 +311,9 @@ class _Bound:
         self.at_root = root.resolve(path)
         self.defaults, self.forced = root.settings(path)
 
-    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tool, dict[str, Any]]:
+    def __call__(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Tool, dict[str, Any]]:
         tools = self.root.rein.tools
         if self.at_root is not None and self.at_root[0] == self.raw:
             tool = tools.bind(self.name, self.raw, self.defaults, self.forced)
@@ -322,7 +329,7 @@ class _Bound:
 
 
 def _is_async(fn: Callable[..., Any]) -> bool:
-    from checkrein.tools import is_async_callable
+    from checkrein.tool import is_async_callable
 
     if is_async_callable(fn):
         return True

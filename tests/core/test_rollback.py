@@ -1,5 +1,9 @@
 """Rolling sessions back: order, drain, deferral, late results, and who may do it."""
 
+# Undos and probes are bound by parameter names, so a lambda's names matter; and what must not
+# run stands inside the block that raises.
+# ruff: noqa: PLW0108, PT012, ASYNC110
+
 from __future__ import annotations
 
 import asyncio
@@ -625,9 +629,7 @@ def test_a_cancelled_call_is_in_doubt(make: Callable[..., Rein]) -> None:
         log.append(name)
         await asyncio.sleep(30)
 
-    tool = rein.tool(
-        act, undo=lambda name: log.append(f"-{name}"), probe=lambda name: name in log
-    )
+    tool = rein.tool(act, undo=lambda name: log.append(f"-{name}"), probe=lambda name: name in log)
 
     async def run() -> None:
         async with rein.session():
@@ -640,3 +642,82 @@ def test_a_cancelled_call_is_in_doubt(make: Callable[..., Rein]) -> None:
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(run())
     assert log == ["a", "-a"]
+
+
+# -- undos that make calls of their own
+
+
+@pytest.mark.parametrize("where", ["inside", "after"])
+def test_an_undo_may_call_other_tools(go: Any, make: Callable[..., Rein], where: str) -> None:
+    """They are part of the undo: let in, recorded under it, and never undone themselves."""
+    rein = make()
+    log: list[str] = []
+    deep = rein.tool(lambda name: log.append(f"deep {name}"), name="deep", undo=lambda: None)
+
+    def remove(name: str) -> None:
+        log.append(f"-{name}")
+        deep(name)
+
+    remove_tool = rein.tool(remove, undo=lambda name: log.append(f"+{name}"))
+
+    def act(name: str) -> None:
+        log.append(name)
+
+    rein.tool(act, undo=lambda name: remove_tool(name))
+    with rein.session() as session:
+        go.call(rein, act, "a")
+        if where == "inside":
+            assert rolled(go, rein, session.id).complete
+    if where == "after":
+        assert rolled(go, rein, session.id).complete
+    assert log == ["a", "-a", "deep a"]
+    assert rolled(go, rein, session.id).complete and log == ["a", "-a", "deep a"]
+    kinds = [e.view["kind"] for e in rein.read(session.id).events() if e.kind == "intent"]
+    assert kinds == ["tool", "undo", "undo", "undo"]
+
+
+def test_a_task_that_outlives_its_call_may_roll_back(make: Callable[..., Rein]) -> None:
+    rein = make()
+    world = World(rein)
+    left: list[asyncio.Task[Any]] = []
+
+    async def starts() -> None:
+        async def later() -> Any:
+            await asyncio.sleep(0.02)
+            return await session.arollback()
+
+        left.append(asyncio.ensure_future(later()))
+
+    rein.tool(starts, undo=lambda: None)
+
+    async def run() -> None:
+        nonlocal session
+        async with rein.session() as session:
+            await rein.acall(world.act, "a")
+            await rein.acall(starts)
+            assert (await left[0]).complete
+
+    session: Any = None
+    asyncio.run(run())
+    assert world.log == ["a", "-a"]
+
+
+def test_a_call_that_was_given_up_may_ask_for_the_rollback(
+    go: Any, make: Callable[..., Rein]
+) -> None:
+    rein = make(clock=None, drain=5)
+    world = World(rein)
+    gate = threading.Event()
+
+    def slow() -> None:
+        gate.wait(10)
+        assert rein.rollback(session.id) is None
+
+    tool = rein.tool(slow, timeout=0.05, undo=lambda: None)
+    with rein.session() as session:
+        go.call(rein, world.act, "a")
+        with pytest.raises(TimeoutError):
+            go.call(rein, tool)
+        gate.set()
+        wait_for(lambda: world.log == ["a", "-a"])
+        wait_for(lambda: row(rein, session.id).rollback == "rolled_back")

@@ -1,8 +1,12 @@
 """Undoing single effects: what an undo is given, when it is repeated, and what is left."""
 
+# Undos and probes are bound by parameter names, so a lambda's names matter; and what must not
+# run stands inside the block that raises.
+# ruff: noqa: A006, PLW0108
+
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import decimal
 import logging
 import threading
@@ -17,6 +21,7 @@ import pytest
 
 from checkrein import Absent, Call, Deny, Outcome, Plugin, Present, Rein, Skip, Undo
 from checkrein.rollback import RollbackReport
+
 
 def acted(go: Any, rein: Rein, *calls: tuple[Any, ...]) -> str:
     """Run calls in one session, whatever they raise; its id."""
@@ -144,7 +149,9 @@ class Foreign:
         ("customers.delete(names[0])", ("x", None, None)),
     ],
 )
-def test_templates(go: Any, make: Callable[..., Rein], template: str, want: tuple[Any, ...]) -> None:
+def test_templates(
+    go: Any, make: Callable[..., Rein], template: str, want: tuple[Any, ...]
+) -> None:
     rein = make()
     seen: list[Any] = []
 
@@ -199,6 +206,19 @@ def test_a_result_that_cannot_be_recorded(go: Any, make: Callable[..., Rein]) ->
     assert session.rein.store.session(session.id).rollback == "partial"
 
 
+def test_a_result_that_is_too_large_to_keep(
+    go: Any, make: Callable[..., Rein], tmp_path: Path
+) -> None:
+    """Its undo plan is kept all the same."""
+    rein = make(store=f"sqlite:///{tmp_path}/small.db", max_payload=2000)
+    seen: list[int] = []
+    tool = rein.tool(
+        lambda n: {"id": n, "text": "x" * 5000}, name="act", undo="remove(result['id'])"
+    )
+    rein.tool(lambda id: seen.append(id), name="remove")
+    assert rolled(go, rein, acted(go, rein, (tool, 7))).complete and seen == [7]
+
+
 def test_positional_only_parameters(go: Any, make: Callable[..., Rein]) -> None:
     rein = make()
     seen: list[Any] = []
@@ -208,7 +228,9 @@ def test_positional_only_parameters(go: Any, make: Callable[..., Rein]) -> None:
         seen.append((id, options is sentinel, reason))
 
     @rein.tool(undo=cancel)
-    def subscribe(id: str, extra: Any = sentinel, count: int = 2, /, *rest: int, **more: int) -> None:
+    def subscribe(
+        id: str, extra: Any = sentinel, count: int = 2, /, *rest: int, **more: int
+    ) -> None:
         seen.append((id, extra is sentinel, count, rest, more))
 
     with rein.session() as session:
@@ -223,20 +245,18 @@ def test_positional_only_parameters(go: Any, make: Callable[..., Rein]) -> None:
     ]
 
 
-def test_live_and_recovered_undo_get_the_same_values(
-    go: Any, make: Callable[..., Rein]
-) -> None:
+def test_live_and_recovered_undo_get_the_same_values(go: Any, make: Callable[..., Rein]) -> None:
     """The caller changes its list after the call; the undo gets what was recorded."""
     seen: list[Any] = []
 
     def undo(
-        when: datetime.datetime, amount: decimal.Decimal, ids: set[int], raw: bytes,
+        when: dt.datetime, amount: decimal.Decimal, ids: set[int], raw: bytes,
         place: Path, owner: Customer, pair: tuple[int, ...], token: uuid.UUID, result: Customer,
     ) -> None:  # fmt: skip
         seen.append((when, amount, ids, raw, place, owner, pair, token, result))
 
     def act(
-        when: datetime.datetime, amount: decimal.Decimal, ids: set[int], raw: bytes,
+        when: dt.datetime, amount: decimal.Decimal, ids: set[int], raw: bytes,
         place: Path, owner: Customer, pair: tuple[int, ...], token: uuid.UUID,
     ) -> Customer:  # fmt: skip
         return owner
@@ -244,7 +264,7 @@ def test_live_and_recovered_undo_get_the_same_values(
     rein = make()
     tool = rein.tool(act, undo=undo)
     values: tuple[Any, ...] = (
-        datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC), decimal.Decimal("1.10"),
+        dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC), decimal.Decimal("1.10"),
         {1, 2}, b"\x00\xff", Path("/a/b"), Customer("c", ["x"]), (1, 2), uuid.UUID(int=7),
     )  # fmt: skip
     session = acted(go, rein, (tool, *values))
@@ -502,9 +522,7 @@ def test_no_probe_needs_a_human(go: Any, make: Callable[..., Rein]) -> None:
     assert world.undone == []
 
 
-def test_an_undo_that_is_safe_to_repeat(
-    go: Any, make: Callable[..., Rein], clock: Any
-) -> None:
+def test_an_undo_that_is_safe_to_repeat(go: Any, make: Callable[..., Rein], clock: Any) -> None:
     """It is run at once, and once more when nothing can land any more."""
     rein, world = make(), World()
     tool = rein.tool(world.never, undo=world.undo, undo_safe_to_repeat=True, settle_time=30)
@@ -682,9 +700,7 @@ def test_a_plugin_skips(go: Any, make: Callable[..., Rein]) -> None:
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_plugin_supplies_a_missing_plan(
-    go: Any, make: Callable[..., Rein], late: bool
-) -> None:
+def test_a_plugin_supplies_a_missing_plan(go: Any, make: Callable[..., Rein], late: bool) -> None:
     """At the outcome, or first at the rollback; never instead of a declared one."""
 
     def answer(call: Call, outcome: Outcome, cause: str) -> Any:

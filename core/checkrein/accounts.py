@@ -10,6 +10,10 @@ from checkrein.store import HoldRow, OpenHold, SettleRow
 from checkrein.verdicts import Hold
 
 
+NO_LIMIT = 2**61
+"""A limit that nothing reaches; the largest amount that a store takes."""
+
+
 def hold_rows(call: Call, holds: Sequence[Hold], attempt: int) -> list[HoldRow]:
     """One row per account: several holds on one account and limit are taken as one."""
     return [

@@ -7,8 +7,8 @@ import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from checkrein._io import in_thread, is_awaitable
-from checkrein.codec import encode_arguments
+from checkrein._io import in_thread, is_awaitable, running_loop
+from checkrein.checks import ALLOWED, malformed
 from checkrein.errors import CheckreinError, Conflict
 from checkrein.verdicts import Approved, Rejected
 
@@ -31,10 +31,12 @@ class Asking:
         self._lock = threading.Lock()
         self._waiting: set[str] = set()
         self._told = 0
+        self._loop = running_loop() if io.is_async else None
+        """The caller's loop: an asynchronous approver may use what is bound to it."""
         self._tasks: list[Any] = []
         self._done = threading.Event()
 
-    async def tell(self) -> None:
+    def tell(self) -> None:
         """Start every channel; nobody waits for another one.
 
         Sync hooks run on threads of their own: a prompt must not stop the caller's loop, nor
@@ -55,7 +57,7 @@ class Asking:
             return
         value = done.result()
         if is_awaitable(value):
-            pending = self.rein.portal.submit(value)
+            pending = self._await(impl, value)
             self._tasks.append(pending)
             pending.add_done_callback(
                 lambda p: self._finish(
@@ -67,10 +69,26 @@ class Asking:
             return
         self._finish(impl, value, None)
 
+    def _await(self, impl: Impl, value: Any) -> Future[Any]:
+        """Finish an awaitable on the caller's loop, or on the portal."""
+        if self._loop is not None and not impl.own_loop and not self._loop.is_closed():
+            import asyncio
+
+            async def answer() -> Any:
+                return await value
+
+            waiting = answer()
+            try:
+                return asyncio.run_coroutine_threadsafe(waiting, self._loop)
+            except RuntimeError:
+                waiting.close()  # the loop was closed at this moment
+        return self.rein.portal.submit(value)
+
     def _finish(self, impl: Impl, value: Any, error: BaseException | None) -> None:
         try:
-            if error is None and value is not None and not isinstance(value, (Approved, Rejected)):
-                error = TypeError(f"returned {type(value).__name__}")
+            if error is None and value is not None:
+                if type(value) not in ALLOWED["on_approval"] or malformed(value):
+                    error = TypeError(f"returned {type(value).__name__}")
             if error is not None:
                 # A channel that fails never approves; the others may still answer.
                 self.rein.log.error(
@@ -79,10 +97,9 @@ class Asking:
                 )
             elif value is not None:
                 self._decide(impl, value)
-            else:
-                self._told += 1
         finally:
             with self._lock:
+                self._told += error is None and value is None
                 self._waiting.discard(impl.plugin)
                 if not self._waiting:
                     self._done.set()
@@ -93,15 +110,15 @@ class Asking:
             if isinstance(value, Rejected):
                 approvals.reject(self.request.id, by=value.by or impl.plugin, reason=value.reason)
                 return
-            edits = value.arguments
-            if edits is not None:
-                encode_arguments(edits)
             approvals.approve(
-                self.request.id, by=value.by or impl.plugin, arguments=edits, masked_ok=True
+                self.request.id,
+                by=value.by or impl.plugin,
+                arguments=value.arguments,
+                masked_ok=True,
             )
-        except Conflict:
-            # Somebody else was faster; their answer stands.
-            self.rein.log.info("approval %s was decided before %s", self.request.id, impl.plugin)
+        except Conflict as error:
+            # Somebody else was faster, or may answer and this channel may not.
+            self.rein.log.info("approval %s: %s: %s", self.request.id, impl.plugin, error)
         except CheckreinError as error:
             self.rein.log.error("approval %s: %s: %s", self.request.id, impl.plugin, error)
 

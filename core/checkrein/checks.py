@@ -114,11 +114,11 @@ def _whole(value: object) -> bool:
 
 
 def _positive(value: object) -> bool:
-    return type(value) in (int, float) and 0 < value < 1e9  # type: ignore[operator] - a number
+    return type(value) in (int, float) and 0 < value < 1e9  # type: ignore[operator]  # a number
 
 
 def _seconds(value: object) -> bool:
-    return type(value) in (int, float) and 0 <= value < 1e9  # type: ignore[operator] - a number
+    return type(value) in (int, float) and 0 <= value < 1e9  # type: ignore[operator]  # a number
 
 
 def _text(value: object) -> bool:
@@ -194,6 +194,11 @@ class Checked:
     unchecked: list[str] = field(default_factory=list)
     notes: list[tuple[str, str]] = field(default_factory=list)
     """(plugin, verdict) for everything other than None, in order."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether a refused hold shall be waited for."""
+        return any(hold.on_refused == "wait" for _, hold in self.holds)
 
 
 class PreFold:

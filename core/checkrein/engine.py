@@ -1,143 +1,38 @@
 """The life of one call: bind, check, approve, commit the intent, execute, commit the outcome.
 
 One `async def` engine for sync and async entries (see `_io`). Everything that must hold on
-every road to a tool is here and nowhere else; adapters only build an `Entry` and translate
-what comes back.
+every road to a tool is here and in `execution`, and nowhere else; adapters only build an
+`Entry` and translate what comes back.
 """
 
 from __future__ import annotations
 
-import contextvars
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from checkrein import accounts
-from checkrein._io import Abandoned
-from checkrein.call import Call, CallKind, Outcome, Usage, new_call, new_outcome
+from checkrein._io import refuse_on_loop
+from checkrein.call import Call, Outcome, new_call, new_outcome
 from checkrein.checks import Checked, PreFold, fold_post
-from checkrein.codec import decode_arguments, encode, encode_arguments, is_flat, is_flat_value
-from checkrein.errors import (
-    CheckreinError,
-    Conflict,
-    Denied,
-    FencedOut,
-    HoldRefused,
-    InDoubt,
-    SessionClosed,
-    StoreUnavailable,
-)
+from checkrein.codec import decode_arguments, encode_arguments, is_flat
+from checkrein.entry import CURRENT, OPTIONS, Entry, inside, outermost, seen, undone_around
+from checkrein.errors import Conflict, Denied, HoldRefused, Unencodable
+from checkrein.execution import Execution
 from checkrein.journal import Journal
-from checkrein.store import Batch, Committed, HoldRow, Put
+from checkrein.store import Batch, HoldRow
 from checkrein.telemetry import use
-from checkrein.undo import MISSING, NotUndoable
 
 if TYPE_CHECKING:
     from checkrein._io import IO
     from checkrein.manager import Impl
     from checkrein.rein import Rein
     from checkrein.session import Session
-    from checkrein.tools import Tool
 
-CURRENT: contextvars.ContextVar[tuple[str, str, Any] | None] = contextvars.ContextVar(
-    "checkrein_call", default=None
-)
-"""(session, call, the same of the enclosing call) that this code runs inside."""
-
-
-def outermost(session: str) -> str:
-    """The outermost call of `session` that this code runs inside; empty if there is none."""
-    found = ""
-    current = CURRENT.get()
-    while current is not None:
-        if current[0] == session:
-            found = current[1]
-        current = current[2]
-    return found
-
-
-def inside(session: str) -> bool:
-    """Whether this code runs inside a call of `session`, at any depth."""
-    return outermost(session) != ""
-
-
-def undone_around() -> str:
-    """Session whose effect the undo takes back that this code runs inside; empty if none."""
-    current = CURRENT.get()
-    while current is not None:
-        if ".undo." in current[1]:
-            return str(current[0])
-        current = current[2]
-    return ""
-
+__all__ = ["CURRENT", "OPTIONS", "Engine", "Entry", "inside", "outermost", "seen"]
 
 _EMPTY: Mapping[str, str] = MappingProxyType({})
-_UNREADABLE = Usage(input_tokens=-1)
-OPTIONS: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
-    "checkrein_options", default=_EMPTY
-)
-"""Settings for the calls inside a block (`rein.options`)."""
-
-
-class Entry:
-    """One way into the engine: what an adapter, `rein.call` or a rollback wants run.
-
-    A plain class with defaults on the class: an entry of `rein.call` then sets three fields
-    instead of twenty.
-    """
-
-    def __init__(
-        self, tool: Tool, arguments: dict[str, Any], session: Session, **settings: Any
-    ) -> None:
-        self.tool = tool
-        self.arguments = arguments
-        self.session = session
-        for name, value in settings.items():
-            if not hasattr(Entry, name):
-                raise TypeError(f"Entry has no setting {name!r}")
-            setattr(self, name, value)
-
-    kind: CallKind = "tool"
-    name: str = ""
-    """Model name for `kind="model"`; the tool's name otherwise."""
-    run: Callable[[Call, dict[str, Any]], Any] | None = None
-    """Executes the final call; None = the tool's own function."""
-    is_async: bool = False
-    """Whether `run` gives an awaitable."""
-    call_id: str = ""
-    """Derived from the framework's own ids, so that a resumed run finds its earlier self."""
-    keyed: bool = False
-    """`call_id` is such a key: a finished call with it is answered from the journal."""
-    parent: str = ""
-    task: str = ""
-    labels: Mapping[str, str] = _EMPTY
-    wait: str = ""
-    """`block`, `suspend`, or empty for the session's setting."""
-    can_suspend: bool = False
-    """The framework can pause a run here (`auto` then suspends)."""
-    timeout: float | None = None
-    signals: tuple[type[BaseException], ...] = ()
-    """Control-flow exceptions of the framework: passed through, recorded as paused."""
-    dump: Callable[[Any], Any] | None = None
-    """Plain data for a result of the framework's own type; `load` is its inverse."""
-    load: Callable[[Any], Any] | None = None
-    raw: Callable[[Any], Any] | None = None
-    """The tool's own result behind the value that the framework gives: undo plans use it."""
-    usage: Callable[[Any], Usage | None] | None = None
-    """Reads what a model call used from its result."""
-    approved: tuple[str, ...] = ()
-    """Ids of the approvals under which this call runs."""
-    admit: bool = True
-    fence: int | None = -1
-    """-1: the session's own; None: not checked."""
-
-
-def seen(outcome: Outcome) -> Outcome:
-    """The outcome as its caller sees it: an error is raised."""
-    if outcome.error is not None:
-        raise outcome.error
-    return outcome
 
 
 class Engine:
@@ -147,21 +42,21 @@ class Engine:
         self.rein = rein
         self.journal = journal
         self.store = rein.store
+        self.execution = Execution(rein, journal)
+        self.commit = self.execution.commit
         self.now = rein.clock
         self.telemetry = rein.telemetry
         self.observe = rein.mode == "observe"
         self.ids = rein.ids
-        self.direct = not rein.store.blocking
         self.take(rein.plugins.chains)
 
     def take(self, chains: Mapping[str, Sequence[Impl]]) -> None:
         """Use these hooks from the next call on."""
         self.pre = chains["pre_call"]
         self.post = chains["post_call"]
-        self.measures = chains["measure"]
-        self.undoers = chains["on_rollback"]
         self.external = any(impl.external for impl in self.pre)
         self.hooked = any(chains.values())
+        self.execution.take(chains)
 
     async def run(self, io: IO, entry: Entry) -> Outcome:
         """Run one entry to its end; raise what its caller has to see."""
@@ -175,6 +70,8 @@ class Engine:
             # Part of an undo: let into a session that is closed, and never itself undone.
             entry.kind = "undo" if entry.kind == "tool" else entry.kind
             entry.admit, entry.fence = False, None
+        if not io.is_async and (tool.is_async or entry.is_async):
+            refuse_on_loop(f"{tool.info.name} is async, so it")
         tree = shown = entry.arguments
         flat = is_flat(tree)
         if not flat:
@@ -212,7 +109,6 @@ class Engine:
             if earlier is not None:
                 return earlier
         span = self.telemetry.call(call)
-        session.running.add(call_id)
         outcome: Outcome | None = None
         problem: BaseException | None = None
         try:
@@ -227,8 +123,6 @@ class Engine:
             problem = error
             raise
         finally:
-            if call_id not in session.late:
-                session.running.discard(call_id)
             if span is not None:
                 self.telemetry.finish(span, outcome, problem)
             if session.rollback_wanted:
@@ -247,43 +141,89 @@ class Engine:
         self, io: IO, entry: Entry, call: Call, tree: dict[str, Any], flat: bool, span: Any
     ) -> Outcome:
         """Check, approve and run until nothing asks for another attempt."""
-        given, first = tree, True
+        session = entry.session
+        given, handed = tree, entry.arguments
         attempt = self.journal.next_attempt(call) if entry.keyed else 1
+        mark = f"{call.id}#{self.ids.new()}" if entry.keyed else call.id
+        lenient = self.observe or entry.happened
+        check = bool(self.pre)
         checked: Checked | None = None
+        deadline = 0.0
+        tried = [call.name]
         while True:
-            if self.pre and first:
+            rewritten = False
+            if check:
                 checked = await self.check(io, entry, call, tree)
                 for plugin, verdict in checked.notes:
                     self.telemetry.verdict(span, plugin, verdict)
-                if not self.observe:
-                    if checked.denied is not None:
-                        await self.refuse(io, entry, call, tree, checked.denied)
-                    if checked.call is not call:
-                        call = checked.call
-                        entry.arguments = dict(call.arguments)
-                        tree = encode_arguments(call.arguments, entry.tool.opaque)
+                if checked.denied is not None and not lenient:
+                    await self.refuse(io, entry, call, tree, checked.denied)
+                if checked.call is not call and not lenient:
+                    rewritten = True
+                    call = checked.call
+                    entry.arguments = dict(call.arguments)
+                    tree = encode_arguments(call.arguments, entry.tool.opaque)
+                    flat = is_flat(tree)
+            exact = tree if flat else self._thaw(tree, entry)
+            if check and checked is not None and not lenient:
+                if not rewritten and not self._untouched(entry, call, tree, exact):
+                    await self.refuse(io, entry, call, tree, _changed_in_place(call))
+                if checked.asks:
+                    granted = await self.rein.permissions.obtain(io, entry, call, tree, checked)
+                    if granted is None:
+                        return await self.rein.recorded.other(io, entry, call)
+                    if granted.arguments is not None:
+                        # Edited: what the approver wrote is checked like any other call.
+                        tree = granted.arguments
                         flat = is_flat(tree)
-                    if checked.asks:
-                        granted = await self.rein.approvals.obtain(io, entry, call, tree, checked)
+                        call = call.replace(arguments=self._thaw(tree, entry))
+                    if granted.ids != entry.approved:
+                        # A person took their time: what holds now is asked once more.
                         entry.approved = granted.ids
-                        if granted.arguments is not None:
-                            # Edited: what the approver wrote is checked like any other call.
-                            tree = granted.arguments
-                            flat = is_flat(tree)
-                            call = call.replace(arguments=self._thaw(tree, entry))
-                            continue
-                    if checked.answer is not None:
-                        return await self._answer(io, entry, call, tree, checked)
+                        continue
+                if checked.answer is not None:
+                    return await self._answer(io, entry, call, tree, checked)
+            timeout = self.execution.timeout(entry, call)
             if attempt != call.attempt:
                 call = call.replace(attempt=attempt)
+            change = self.store.changed() if checked is not None and checked.waits else 0
+            ours = False
+            session.running.add(mark)
             try:
-                rows = await self._intend(io, entry, call, tree, flat, checked, first)
-            except Conflict:
-                if not entry.keyed and not entry.approved:
+                try:
+                    rows = await self._intend(io, entry, call, tree, flat, checked, deadline)
+                    ours = True
+                except HoldRefused:
+                    rows = ()
+                except Conflict:
+                    if not entry.keyed and not entry.approved:
+                        raise
+                    # Somebody else started this very call: its outcome is ours as well.
+                    deadline = -1.0
+                except BaseException as interrupted:
+                    if not isinstance(interrupted, Exception):
+                        self.execution.void(entry, call, interrupted)
                     raise
-                # Somebody else started this very call: its outcome is ours as well.
-                return await self.rein.recorded.other(io, entry, call)
-            outcome = await self._execute(io, entry, call, tree, flat, rows)
+                if ours:
+                    entry.mark = mark
+                    outcome = await self.execution.run(
+                        io, entry, call, tree, exact, timeout, rows
+                    )
+            finally:
+                if mark not in session.late:
+                    session.running.discard(mark)
+            if not ours:
+                if deadline < 0:
+                    return await self.rein.recorded.other(io, entry, call)
+                # Single flight: when the holder has ended, its result may be the answer.
+                deadline = deadline or time.monotonic() + self.rein.hold_wait
+                await io.wait(
+                    lambda seen=change: self.store.changed() != seen,  # type: ignore[misc]
+                    deadline,
+                    f"{call.name} {call.id}, of which another call is running,",
+                )
+                check = True
+                continue
             error = outcome.error
             if error is not None:
                 if not isinstance(error, Exception):
@@ -292,17 +232,37 @@ class Engine:
                     return outcome
             if not self.post:
                 return outcome
-            outcome, again = await self._after(io, entry, call, outcome)
+            outcome, again = await self._after(io, entry, call, outcome, tried)
             if again is None:
                 return outcome
             attempt += 1
-            first = isinstance(again, str)
+            entry.approved = ()
+            check = isinstance(again, str) and bool(self.pre)
             if isinstance(again, str):
                 # The whole chain runs again for the other model, on the request as it came.
-                entry.name, tree, flat = again, given, is_flat(given)
+                tried.append(again)
+                entry.name, entry.arguments = again, handed
+                tree, flat = given, is_flat(given)
                 call = call.replace(name=again, arguments=self._thaw(given, entry))
             else:
                 await io.sleep(again)
+
+    def _untouched(
+        self, entry: Entry, call: Call, tree: dict[str, Any], exact: dict[str, Any]
+    ) -> bool:
+        """Whether no plugin changed the arguments in place: then others judged another call."""
+        shown = call.arguments
+        if shown is tree:
+            return True
+        try:
+            if shown == exact:
+                return True
+        except Exception:  # noqa: BLE001, S110 - values of any type; the exact way is below
+            pass
+        try:
+            return encode_arguments(shown, entry.tool.opaque) == tree
+        except Unencodable:
+            return False
 
     async def check(
         self, io: IO, entry: Entry, call: Call, tree: dict[str, Any]
@@ -320,7 +280,7 @@ class Engine:
         """Record a denial and raise it."""
         denied.session_id = call.session
         event = self.journal.denied(call, tree, denied)
-        await self._commit(io, Batch(call.session, (event,), event.at))
+        await self.commit(io, Batch(call.session, (event,), event.at))
         raise denied
 
     async def _answer(
@@ -336,10 +296,12 @@ class Engine:
         outcome = new_outcome(
             "not_done", answer.value, None, None, 0, "reported", 0.0, 0, answer.source or plugin
         )
-        event = self.journal.answered(call, tree, outcome, checked, self._encoded(entry, outcome))
-        puts = self._approval_puts(entry, "done", "approved")
-        await self._commit(io, Batch(call.session, (event,), event.at, puts=puts))
-        folded = await self._after(io, entry, call, outcome)
+        event = self.journal.answered(
+            call, tree, outcome, checked, self.execution.encoded(entry, outcome)
+        )
+        puts = self.execution.approval_puts(entry, "done", "approved")
+        await self.commit(io, Batch(call.session, (event,), event.at, puts=puts))
+        folded = await self._after(io, entry, call, outcome, None)
         return folded[0]
 
     async def _intend(
@@ -350,387 +312,90 @@ class Engine:
         tree: dict[str, Any],
         flat: bool,
         checked: Checked | None,
-        first: bool,
+        deadline: float,
     ) -> Sequence[HoldRow]:
-        """Commit the intent with its holds, in one transaction. Only then may anything run."""
+        """Commit the intent with its holds, in one transaction. Only then may anything run.
+
+        Raises `HoldRefused` for a hold that shall be waited for, `deadline` not being over.
+        """
         event = self.journal.intent(call, tree, flat, checked)
         fence = entry.session.fence if entry.fence == -1 else entry.fence
         holds = checked.holds if checked is not None else ()
+        batch = Batch(call.session, (event,), event.at, fence, entry.admit, (), (), (), None, True)
         if not holds and not entry.approved:
-            batch = Batch(
-                call.session, (event,), event.at, fence, entry.admit, (), (), (), None, True
-            )
-            if self.direct:
-                self._write(batch)
-            else:
-                await self._commit(io, batch)
+            await self.commit(io, batch)
             return ()
-        rows = accounts.hold_rows(call, [h for _, h in holds], call.attempt)
-        puts = self._approval_puts(entry, "started", "approved") if first else ()
-        batch = Batch(
-            call.session,
-            (event,),
-            event.at,
-            fence,
-            entry.admit,
-            rows,
-            (),
-            puts,
-            None,
-            True,
-        )
+        batch.holds = rows = accounts.hold_rows(call, [h for _, h in holds], call.attempt)
+        batch.puts = self.execution.approval_puts(entry, "started", "approved")
         swept = False
-        deadline = time.monotonic() + self.rein.hold_wait
         while True:
             try:
-                await self._commit(io, batch)
+                await self.commit(io, batch)
                 return rows
             except HoldRefused as error:
                 plugin, hold = holds[error.index]
-                if self.observe:
-                    self.journal.note_observed(event, plugin, "hold_refused")
-                    rows = [r for r in rows if r is not batch.holds[error.index]]
-                    holds = [h for h in holds if h[1] is not hold]
-                    batch.holds = rows
-                    continue
                 if not swept:
                     swept = True
                     if self.rein.sweep(hold.account):
                         continue
-                if hold.on_refused == "wait" and time.monotonic() < deadline:
-                    mark = self.store.changed()
-                    await io.wait(
-                        lambda mark=mark: self.store.changed() != mark,  # type: ignore[misc]
-                        deadline,
-                        f"single flight on {hold.account}",
-                    )
+                if self.observe:
+                    self.journal.note_observed(event, plugin, "hold_refused")
+                    holds = [h for h in holds if h[1] is not hold]
+                    batch.holds = rows = [r for r in rows if r is not rows[error.index]]
                     continue
                 refusal = accounts.refused(call, hold, error, plugin)
+                if entry.happened:
+                    # Spent is spent: it is booked above the limit, and told.
+                    entry.refusal = entry.refusal or refusal
+                    rows[error.index].limit = accounts.NO_LIMIT
+                    continue
+                if hold.on_refused == "wait" and (
+                    not deadline or time.monotonic() < deadline
+                ):
+                    raise
                 await self.refuse(io, entry, call, tree, refusal)
 
-    async def _execute(
-        self,
-        io: IO,
-        entry: Entry,
-        call: Call,
-        tree: dict[str, Any],
-        flat: bool,
-        rows: Sequence[HoldRow],
-    ) -> Outcome:
-        """Run the tool on a frozen copy, and commit what became of it at once."""
-        exact = tree if flat else self._thaw(tree, entry)
-        tool = entry.tool
-        options = OPTIONS.get()
-        timeout = (
-            None
-            if call.tool.timeout is None and entry.timeout is None and not options
-            else self._timeout(entry, call, options)
-        )
-        token = CURRENT.set((call.session, call.id, CURRENT.get()))
-        started = time.perf_counter()
-        value: Any = None
-        error: BaseException | None = None
-        try:
-            if timeout is None and entry.run is None and tool.simple and not tool.is_async:
-                value = tool.fn(**exact)  # type: ignore[misc] - entries of declared-only tools
-                # are refused when they are built
-                if hasattr(value, "__await__"):
-                    pending = value
-                    value = await io.call(
-                        lambda: pending, timeout=None, is_async=True, late=_no_late
-                    )
-            else:
-                value = await io.call(
-                    self._thunk(entry, call, exact),
-                    timeout=timeout,
-                    is_async=entry.is_async or (entry.run is None and tool.is_async),
-                    late=lambda future: self._late(entry, call, tree, future),
-                )
-        except Abandoned:
-            error = TimeoutError(
-                f"{call.name} {call.id} gave no answer in {timeout:g} s; its effect is unknown"
-            )
-        except BaseException as raised:  # noqa: BLE001 - every way out of a tool must be recorded
-            error = raised
-        finally:
-            CURRENT.reset(token)
-        elapsed = time.perf_counter() - started
-        return await self._end(io, entry, call, tree, elapsed, value, error, rows)
-
-    async def end(
-        self,
-        io: IO,
-        entry: Entry,
-        call: Call,
-        tree: dict[str, Any],
-        started: float,
-        value: Any,
-        error: BaseException | None,
-    ) -> Any:
-        """Record how a plain call ended; its value, awaited where it has to be."""
-        if hasattr(value, "__await__"):
-            pending = value
-            try:
-                value = await io.call(
-                    lambda: pending, timeout=None, is_async=True, late=_no_late
-                )
-            except BaseException as raised:  # noqa: BLE001 - recorded, and raised below
-                value, error = None, raised
-        elapsed = time.perf_counter() - started
-        try:
-            outcome = await self._end(io, entry, call, tree, elapsed, value, error, ())
-        finally:
-            entry.session.running.discard(call.id)
-            await self.deferred(io, entry.session, call.id)
-        if outcome.error is not None and outcome.error is not error:
-            raise outcome.error
-        return outcome.value
-
-    async def _end(
-        self,
-        io: IO,
-        entry: Entry,
-        call: Call,
-        tree: dict[str, Any],
-        elapsed: float,
-        value: Any,
-        error: BaseException | None,
-        rows: Sequence[HoldRow],
-    ) -> Outcome:
-        """Commit what became of an attempt."""
-        tool = entry.tool
-        state = "done"
-        if error is not None:
-            state = "not_done" if isinstance(error, tool.no_effect_on) else "unknown"
-        usage = None
-        if entry.usage is not None and error is None:
-            usage = self._usage(entry, value)
-        outcome = new_outcome(
-            state, value, error, usage, None, None, elapsed, call.attempt, "call"
-        )
-        if self.measures:
-            outcome = self.journal.measured(self.measures, call, outcome)
-        if self.direct and tool.undo is None and not self.undoers and error is None:
-            committed = self._record(self._ending(entry, call, outcome, rows, None, ""), call, outcome)
-            if committed.rollback != "none":
-                await self._undo_late(io, entry, call, outcome)
-        else:
-            await self._land(io, entry, call, tree, outcome, rows)
-        return outcome
-
-    def _usage(self, entry: Entry, value: Any) -> Usage | None:
-        try:
-            usage = entry.usage(value) if entry.usage is not None else None
-        except Exception:
-            # The effect has happened: a usage report that cannot be read costs the hold in full.
-            usage = _UNREADABLE
-        if usage is None or (isinstance(usage, Usage) and usage.sound()):
-            return usage
-        self.rein.log.warning(
-            "usage of %s could not be read: it is charged at its hold",
-            entry.name or entry.tool.info.name,
-        )
-        return None
-
-    def _thunk(self, entry: Entry, call: Call, exact: dict[str, Any]) -> Callable[[], Any]:
-        run = entry.run
-        if run is not None:
-            return lambda: run(call, exact)
-        fn = entry.tool.fn
-        assert fn is not None
-        args, kwargs = entry.tool.spread(exact)
-        return lambda: fn(*args, **kwargs)
-
-    def _timeout(self, entry: Entry, call: Call, options: Mapping[str, Any]) -> float | None:
-        limits = [t for t in (call.tool.timeout, entry.timeout) if t is not None]
-        option = options.get("timeout")
-        if option is not None:
-            limits.append(option)
-        return min(limits) if limits else None
-
-    async def _land(
-        self,
-        io: IO,
-        entry: Entry,
-        call: Call,
-        tree: dict[str, Any],
-        outcome: Outcome,
-        rows: Sequence[HoldRow],
-        kind: str = "outcome",
-    ) -> None:
-        """Commit an outcome with its undo plan, and settle its holds."""
-        plan, why = await self._plan(io, entry, call, tree, outcome)
-        batch = self._ending(entry, call, outcome, rows, plan, why, kind)
-        error = outcome.error
-        if self.store.blocking and io.is_async and (error is None or isinstance(error, Exception)):
-            try:
-                committed = await io.commit(batch)
-            except StoreUnavailable as problem:
-                raise self.unrecorded(call, outcome, problem) from problem
-            self.rein.notify(committed, batch)
-        else:
-            # Also where the call was cancelled: no wait may come between effect and record.
-            committed = self._record(batch, call, outcome)
-        if committed.rollback != "none":
-            await self._undo_late(io, entry, call, outcome)
-
-    def _ending(
-        self,
-        entry: Entry,
-        call: Call,
-        outcome: Outcome,
-        rows: Sequence[HoldRow],
-        plan: dict[str, Any] | None,
-        why: str,
-        kind: str = "outcome",
-    ) -> Batch:
-        """The one transaction that records an outcome and settles its holds."""
-        paused = outcome.error is not None and isinstance(outcome.error, entry.signals)
-        event = self.journal.outcome(
-            call, outcome, self._encoded(entry, outcome), plan, why, rows, paused, kind
-        )
-        return Batch(
-            call.session,
-            (event,),
-            event.at,
-            settles=accounts.settle_rows(rows, outcome) if rows else (),
-            puts=()
-            if paused or not entry.approved or kind != "outcome"
-            else self._approval_puts(entry, "done", "started"),
-        )
-
-    def _record(self, batch: Batch, call: Call, outcome: Outcome) -> Committed:
-        try:
-            return self._write(batch)
-        except StoreUnavailable as error:
-            raise self.unrecorded(call, outcome, error) from error
-
-    def unrecorded(self, call: Call, outcome: Outcome, error: StoreUnavailable) -> InDoubt:
-        """The error for an effect that has happened and could not be recorded."""
-        return InDoubt(
-            f"{call.name} {call.id} ran, but the store failed before its outcome was recorded "
-            f"({error}); run `checkrein recover` once the store is back",
-            call_id=call.id,
-            outcome=outcome,
-        )
-
-    async def _undo_late(self, io: IO, entry: Entry, call: Call, outcome: Outcome) -> None:
-        """The session was rolled back while the call ran: undo it at once."""
-        if entry.kind != "undo" and outcome.state != "not_done":
-            await self.rein.rollbacks.late(io, call.session, call.id)
-
-    async def _plan(
-        self, io: IO, entry: Entry, call: Call, tree: dict[str, Any], outcome: Outcome
-    ) -> tuple[dict[str, Any] | None, str]:
-        """The stored undo plan, or why there is none."""
-        if entry.kind != "tool" or outcome.state == "not_done":
-            return None, ""
-        plan = entry.tool.undo
-        if plan is None and not self.undoers:
-            return None, ""
-        if plan is not None:
-            try:
-                exact = self._thaw(tree, entry)
-                value = MISSING
-                if outcome.state == "done":
-                    value = outcome.value if entry.raw is None else entry.raw(outcome.value)
-                return plan.stored(exact, value), ""
-            except (NotUndoable, CheckreinError) as error:
-                return None, str(error)
-        return await self.rein.rollbacks.supplied(io, call, outcome, "plan")
-
-    def _encoded(self, entry: Entry, outcome: Outcome) -> tuple[Any, bool]:
-        """(tree of the result, whether it is complete): never fails the call."""
-        value = outcome.value
-        if is_flat_value(value):
-            return value, True
-        try:
-            return encode(entry.dump(value) if entry.dump is not None else value, "result"), True
-        except Exception:
-            # The effect has happened; a result that cannot be recorded must not undo that.
-            return None, False
-
-    def _approval_puts(self, entry: Entry, state: str, before: str) -> tuple[Put, ...]:
-        return self.rein.approvals.puts(entry.approved, state, before) if entry.approved else ()
-
-    def _late(self, entry: Entry, call: Call, tree: dict[str, Any], future: Any) -> None:
-        """A tool that was given up comes back: record it, and undo it if need be."""
-        session = entry.session
-        session.late.add(call.id)
-
-        def landed(done: Any) -> None:
-            from checkrein._io import finish
-
-            error = done.exception() if not done.cancelled() else None
-            value = None if error is not None or done.cancelled() else done.result()
-            state = "unknown" if error is not None or done.cancelled() else "done"
-            outcome = Outcome(state, value, error, attempts=call.attempt, source="late")
-            try:
-                finish(self._land(self.rein.sync_io, entry, call, tree, outcome, (), "late"))
-            except CheckreinError as problem:
-                self.rein.log.error("late result of %s %s: %s", call.name, call.id, problem)
-            finally:
-                session.late.discard(call.id)
-                session.running.discard(call.id)
-                if session.rollback_wanted:
-                    finish(self.deferred(self.rein.sync_io, session, call.id))
-
-        future.add_done_callback(landed)
-
     async def _after(
-        self, io: IO, entry: Entry, call: Call, outcome: Outcome
+        self, io: IO, entry: Entry, call: Call, outcome: Outcome, tried: list[str] | None
     ) -> tuple[Outcome, float | str | None]:
-        """Fold `post_call`: (what the caller sees, delay of a retry or name of a fallback)."""
+        """Fold `post_call`: (what the caller sees, delay of a retry or name of a fallback).
+
+        `tried`: the models that were called; None where nothing ran, so nothing is repeated.
+        """
         if not self.post:
             return outcome, None
         folded = await fold_post(io, self.post, self.rein.hook_timeout, call, outcome)
         if self.observe:
             if folded.notes:
                 event = self.journal.observed(call, folded.notes)
-                await self._commit(io, Batch(call.session, (event,), event.at))
+                await self.commit(io, Batch(call.session, (event,), event.at))
             return outcome, None
-        if folded.retry is not None and self._repeatable(entry):
-            return outcome, float(folded.retry.after)
-        if folded.fallback is not None and entry.kind == "model":
-            return outcome, folded.fallback.model
+        if tried is not None and not entry.happened:
+            retry, fallback = folded.retry, folded.fallback
+            if retry is not None and self._repeatable(entry):
+                # A pause would stop a running loop: the sync caller there gets what it has.
+                if io.can_wait() or retry.after == 0:
+                    return outcome, float(retry.after)
+            if fallback is not None and entry.kind == "model" and fallback.model not in tried:
+                return outcome, fallback.model
         if folded.changed:
-            event = self.journal.amended(
-                call, folded.outcome, self._encoded(entry, folded.outcome), folded.notes
-            )
-            await self._commit(io, Batch(call.session, (event,), event.at))
-        if folded.asks:
-            await self.rein.approvals.after(io, entry, call, folded)
+            encoded = self.execution.encoded(entry, folded.outcome)
+            event = self.journal.amended(call, folded.outcome, encoded, folded.notes)
+            await self.execution.amend(io, call, event)
+        if folded.asks and tried is not None:
+            await self.rein.permissions.after(io, entry, call, folded)
         return folded.outcome, None
 
     def _repeatable(self, entry: Entry) -> bool:
         return entry.kind == "model" or entry.tool.info.idempotent
 
-    async def _commit(self, io: IO, batch: Batch) -> Committed:
-        if self.direct or not io.is_async:
-            return self._write(batch)
-        try:
-            committed = await io.commit(batch)
-        except FencedOut as error:
-            raise self.lost(batch.session) from error
-        self.rein.notify(committed, batch)
-        return committed
 
-    def lost(self, session: str) -> SessionClosed:
-        """The error for a session that somebody else owns now."""
-        return SessionClosed(
-            f"session {session} is owned by another process now; nothing was run"
-        )
-
-    def _write(self, batch: Batch) -> Committed:
-        """Commit without awaiting: the store does not block, or the entry is sync."""
-        try:
-            committed = self.store.commit(batch)
-        except FencedOut as error:
-            raise self.lost(batch.session) from error
-        if self.rein.observed:
-            self.rein.notify(committed, batch)
-        return committed
-
-
-def _no_late(future: Any) -> None:
-    """Nothing is abandoned without a timeout."""
+def _changed_in_place(call: Call) -> Denied:
+    return Denied(
+        "check failed: a plugin changed the arguments in place, so others have judged another "
+        "call than the one that would run; plugins change a call by returning Rewrite",
+        rule="check_failed",
+        tool=call.name,
+        call_id=call.id,
+        code="check_failed",
+    )

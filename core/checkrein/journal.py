@@ -52,8 +52,11 @@ class Journal:
         self.record = record
         self.log = log
 
-    def view(self, call: Call, value: Any, sink: Sink) -> Any:
-        """`value` as `sink` may show it: every plugin's `view` in turn, then plain data."""
+    def view(self, call: Call, value: Any, sink: Sink, limit: int = LONG) -> Any:
+        """`value` as `sink` may show it: every plugin's `view` in turn, then plain data.
+
+        `limit`: characters of all texts together.
+        """
         for impl in self.views:
             try:
                 value = impl(call, value, sink)
@@ -61,7 +64,7 @@ class Journal:
                 # A view that fails must hide the value, whatever it raised.
                 self.log.error("view of plugin %s raised %s", impl.plugin, type(error).__name__)
                 return UNVIEWABLE
-        return describe(value)
+        return describe(value, limit)
 
     def _arguments(self, call: Call, tree: Mapping[str, Tree]) -> Tree:
         if not self.views and is_flat(tree):
@@ -107,6 +110,14 @@ class Journal:
                 view["verdicts"] = [list(note) for note in checked.notes]
             if checked.unchecked:
                 view["unchecked"] = list(checked.unchecked)
+            if checked.denied is not None:
+                # Only where nothing is enforced does a denied call come as far as this.
+                view["would_deny"] = {
+                    "code": checked.denied.code,
+                    "rule": checked.denied.rule,
+                    "plugin": checked.denied.plugin,
+                    "reason": self.view(call, checked.denied.reason, "journal"),
+                }
         # Undo and resume need the exact arguments of tools and undos whatever `record` says;
         # model requests are kept for resuming only.
         keep = call.kind != "model" or self._keeps(call)
@@ -158,10 +169,11 @@ class Journal:
         return NewEvent(kind, call.id, self.now(), view, payload or None, call.attempt)
 
     def _error(self, call: Call, error: BaseException) -> Tree:
-        return {
-            "type": type(error).__name__,
-            "message": self.view(call, str(error)[: 4 * LONG], "journal"),
-        }
+        try:
+            message = str(error)[: 4 * LONG]
+        except Exception:  # noqa: BLE001 - an error that cannot be printed is recorded all the same
+            message = UNVIEWABLE
+        return {"type": type(error).__name__, "message": self.view(call, message, "journal")}
 
     def answered(
         self,
@@ -182,6 +194,8 @@ class Journal:
             "result": self._value(call, outcome.value),
             "verdicts": [list(note) for note in checked.notes],
         }
+        if checked.unchecked:
+            view["unchecked"] = list(checked.unchecked)
         payload = {"result": encoded[0]} if encoded[1] else None
         return NewEvent("answered", call.id, self.now(), view, payload)
 
@@ -248,7 +262,11 @@ class Journal:
                 self.log.error("measure of plugin %s raised %s", impl.plugin, type(error).__name__)
                 found.setdefault("cost_state", "estimated")
                 continue
-            if not isinstance(measured, Measured):
+            if measured is None:
+                continue
+            if not _sound(measured):
+                self.log.error("measure of plugin %s is no measure", impl.plugin)
+                found.setdefault("cost_state", "estimated")
                 continue
             for name, value in (
                 ("usage", measured.usage),
@@ -266,6 +284,19 @@ class Journal:
                 found[name] = value
                 by[name] = impl.plugin
         return outcome.replace(**found) if found else outcome
+
+
+def _sound(measured: object) -> bool:
+    """Whether a ledger can hold what a plugin measured."""
+    if type(measured) is not Measured:
+        return False
+    usage: object = measured.usage
+    cost: object = measured.cost
+    return (
+        (usage is None or (isinstance(usage, Usage) and usage.sound()))
+        and (cost is None or (type(cost) is int and 0 <= cost < accounts.NO_LIMIT))
+        and measured.state in (None, "reported", "estimated", "unpriced")
+    )
 
 
 def _ended(error: BaseException, paused: bool) -> str:

@@ -292,7 +292,7 @@ def build(name: str, options: dict[str, Any]) -> object:
     try:
         parameters = inspect.signature(factory).parameters
     except (TypeError, ValueError):
-        parameters = None  # type: ignore[assignment] - a factory that cannot be inspected
+        parameters = None  # a factory that cannot be inspected
     if parameters is not None and not any(
         p.kind is p.VAR_KEYWORD for p in parameters.values()
     ):

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from checkrein.call import Call, Outcome
 from checkrein.codec import is_flat, is_flat_value
-from checkrein.engine import CURRENT, OPTIONS, Entry, undone_around
+from checkrein.entry import CURRENT, OPTIONS, Entry, undone_around
 from checkrein.errors import FencedOut, StoreUnavailable
+from checkrein.execution import lost
 from checkrein.store import SAME, NewEvent
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Plain:
         try:
             self.store.append(id, intent, fence=session.fence, admit=True, durable=True)
         except FencedOut as error:
-            raise self.engine.lost(id) from error
+            raise lost(id) from error
         running = session.running
         running.add(call_id)
         token = CURRENT.set((id, call_id, current))
@@ -101,7 +102,7 @@ class Plain:
                 committed = self.store.append(id, outcome)
             except StoreUnavailable as error:
                 call = self._call(tool, arguments, session, call_id, step, parent)
-                raise self.engine.unrecorded(call, Outcome("done", value), error) from error
+                raise self.engine.execution.unrecorded(call, Outcome("done", value), error) from error
             if committed.rollback != "none" or session.rollback_wanted:
                 self._after(session, call_id, committed.rollback)
             return value
@@ -140,7 +141,7 @@ class Plain:
         call = self._call(tool, arguments, session, call_id, step, parent)
         entry = Entry(tool, arguments, session)
         return finish(
-            self.engine.end(self.engine.rein.sync_io, entry, call, arguments, started, value, error)
+            self.engine.execution.end(self.engine.rein.sync_io, entry, call, arguments, started, value, error)
         )
 
     def _after(self, session: Session, call_id: str, rollback: str) -> None:

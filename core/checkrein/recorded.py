@@ -12,14 +12,28 @@ from typing import TYPE_CHECKING, Any
 from checkrein import codec, verdicts
 from checkrein.call import Call, Outcome
 from checkrein.checks import NOTHING, Recall, Remember
-from checkrein.errors import Denied, InDoubt
+from checkrein.errors import (
+    ApprovalExpired,
+    ApprovalRejected,
+    BudgetExceeded,
+    Denied,
+    InDoubt,
+    Unencodable,
+)
 from checkrein.store import Batch, Event
 
 if TYPE_CHECKING:
     from checkrein._io import IO
-    from checkrein.engine import Entry
+    from checkrein.entry import Entry
     from checkrein.manager import Impl
     from checkrein.rein import Rein
+
+_REFUSALS: dict[str, type[Denied]] = {
+    "budget_exceeded": BudgetExceeded,
+    "rejected": ApprovalRejected,
+    "expired": ApprovalExpired,
+}
+"""The kinds of denials by the code that is recorded."""
 
 _AGAIN = ("budget_exceeded", "check_failed", "no_approver")
 """Codes of refusals that circumstances may lift: the call is evaluated again."""
@@ -44,7 +58,7 @@ class Recorded:
             return None
         found = self._ended(entry, events)
         if found is not None:
-            return found
+            return await self._reviewed(io, entry, call, events, found)
         intents = [e for e in events if e.kind == "intent"]
         if not intents:
             return None
@@ -59,6 +73,20 @@ class Recorded:
             return None
         return await self._doubt(io, entry, call)
 
+    async def _reviewed(
+        self, io: IO, entry: Entry, call: Call, events: list[Event], found: Outcome
+    ) -> Outcome:
+        """A result that a person was to review is only given out after a yes."""
+        for event in reversed(events):
+            if event.kind == "approval_requested" and event.view.get("asked") == "after":
+                refusal = await self.rein.permissions.review(
+                    io, entry, call, str(event.view["id"])
+                )
+                if refusal is not None:
+                    raise refusal
+                break
+        return found
+
     async def _doubt(self, io: IO, entry: Entry, call: Call) -> Outcome | None:
         if entry.kind == "model" or entry.tool.info.idempotent or entry.tool.info.effect == "read":
             return None
@@ -69,7 +97,7 @@ class Recorded:
                 "repeated. Look with `checkrein show`, resolve with `checkrein recover`",
                 call_id=call.id,
             )
-        return None if known is False else known
+        return known if isinstance(known, Outcome) else None
 
     def _running(self, call: Call) -> bool:
         """Whether somebody alive is executing the call now."""
@@ -80,7 +108,7 @@ class Recorded:
         if row is None:
             return False
         if session is not None and row.owner == self.rein.owner_id():
-            return call.id in session.running
+            return session.runs(call.id)
         return owner.alive(self.store.owner(row.owner), self.rein.clock())
 
     def _ended(self, entry: Entry, events: list[Event]) -> Outcome | None:
@@ -96,7 +124,7 @@ class Recorded:
                 ):
                     result = event
             elif event.kind == "denied" and event.view["code"] not in _AGAIN:
-                raise Denied(
+                raise _REFUSALS.get(event.view["code"], Denied)(
                     str(event.view["reason"]),
                     rule=event.view["rule"],
                     tool=event.view["name"],
@@ -128,19 +156,25 @@ class Recorded:
         """Wait for the outcome of a call that somebody else started."""
 
         def ready() -> bool:
-            kinds = ("outcome", "late", "answered", "denied")
-            last = self.store.events(call=call.id, reverse=True, limit=4)
-            return any(e.kind in kinds for e in last) or not self._running(call)
+            if not self._running(call):
+                return True
+            for event in self.store.events(call=call.id, reverse=True, limit=16):
+                if event.kind == "intent":
+                    return False
+                if event.kind in ("outcome", "late", "answered", "denied"):
+                    return True
+            return False
 
         await io.wait(ready, time.monotonic() + 3600.0, f"the outcome of {call.name} {call.id}")
-        found = self._ended(entry, self.store.events(call=call.id))
+        events = self.store.events(call=call.id)
+        found = self._ended(entry, events)
         if found is None:
             raise InDoubt(
                 f"{call.name} {call.id} was started by another process and has no known outcome; "
                 "it is not repeated. Run `checkrein recover`",
                 call_id=call.id,
             )
-        return found
+        return await self._reviewed(io, entry, call, events, found)
 
     # -- verdicts of guards that ask somebody outside
 
@@ -162,7 +196,7 @@ class Recorded:
                 payload = self.store.payload(event.seq)
                 if isinstance(payload, dict) and payload["digest"] == mark:
                     if payload["plugin"] == impl.plugin:
-                        verdict = _verdict(payload["verdict"], call)
+                        verdict = _verdict(payload["verdict"], call, entry)
                         known[impl.plugin, mark] = verdict
                         return verdict
             return NOTHING
@@ -170,11 +204,16 @@ class Recorded:
         async def remember(impl: Impl, call: Call, verdict: Any) -> None:
             mark = digest(call)
             known[impl.plugin, mark] = verdict
-            kept = {"plugin": impl.plugin, "digest": mark, "verdict": _kept(verdict, entry)}
+            try:
+                kept = {"plugin": impl.plugin, "digest": mark, "verdict": _kept(verdict, entry)}
+            except Unencodable as error:
+                # It counts now; a later run of this call has to ask again.
+                self.rein.log.warning("verdict of plugin %s is not kept: %s", impl.plugin, error)
+                return
             event = self.rein.journal.event(
                 "guard", call.id, kept, plugin=impl.plugin, verdict=type(verdict).__name__.lower()
             )
-            await io.commit(Batch(call.session, (event,), event.at))
+            await self.rein.engine.commit(io, Batch(call.session, (event,), event.at))
 
         return recall, remember
 
@@ -194,13 +233,13 @@ def _kept(verdict: Any, entry: Entry) -> Any:
     return {"type": type(verdict).__name__, "fields": values}
 
 
-def _verdict(kept: Any, call: Call) -> Any:
+def _verdict(kept: Any, call: Call, entry: Entry) -> Any:
     if kept is None:
         return None
     if isinstance(kept, list):
-        return tuple(_verdict(k, call) for k in kept)
+        return tuple(_verdict(k, call, entry) for k in kept)
     if kept["type"] == "Rewrite":
-        arguments = codec.decode_arguments(kept["arguments"], {}, call.arguments)
+        arguments = codec.decode_arguments(kept["arguments"], entry.tool.classes, call.arguments)
         return verdicts.Rewrite(call.replace(name=kept["name"], arguments=arguments))
     cls = getattr(verdicts, kept["type"])
     return cls(**{k: codec.decode(v) for k, v in kept["fields"].items()})

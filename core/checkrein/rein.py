@@ -12,16 +12,19 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 
-from checkrein._io import AsyncIO, Portal, SyncIO, finish, running_loop
+from checkrein._io import AsyncIO, Portal, SyncIO, finish
 from checkrein.call import Usage
-from checkrein.engine import CURRENT, OPTIONS, Engine, Entry, seen, undone_around
+from checkrein.engine import Engine
+from checkrein.entry import CURRENT, OPTIONS, Entry, seen, undone_around
 from checkrein.errors import ConfigError, SessionClosed, WouldBlock
 from checkrein.journal import Journal
 from checkrein.manager import Plugins
 from checkrein.plain import NOT_PLAIN, Plain
-from checkrein.session import ACTIVE, Lifecycle, Session
+from checkrein.lifecycle import Lifecycle
+from checkrein.session import ACTIVE, Session, active, labels_of
 from checkrein.store import Batch, Committed, SettleRow, Store, StoreOptions, open_store
 from checkrein.telemetry import Telemetry
 from checkrein.tools import Tool, Tools
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from checkrein.approval import Approvals
+    from checkrein.permission import Permissions
     from checkrein.reading import Reading
     from checkrein.recorded import Recorded
     from checkrein.recovery import RecoverReport, Recovery
@@ -209,7 +213,7 @@ class Rein:
         if "rollbacks" not in self._lazy:
             from checkrein.rollback import Rollbacks
 
-            self._lazy["rollbacks"] = Rollbacks(self)
+            self._lazy.setdefault("rollbacks", Rollbacks(self))
         return cast("Rollbacks", self._lazy["rollbacks"])
 
     @property
@@ -227,8 +231,17 @@ class Rein:
         if "approvals" not in self._lazy:
             from checkrein.approval import Approvals
 
-            self._lazy["approvals"] = Approvals(self)
+            self._lazy.setdefault("approvals", Approvals(self))
         return cast("Approvals", self._lazy["approvals"])
+
+    @property
+    def permissions(self) -> Permissions:
+        """Asking for approvals, and using them up."""
+        if "permissions" not in self._lazy:
+            from checkrein.permission import Permissions
+
+            self._lazy.setdefault("permissions", Permissions(self))
+        return cast("Permissions", self._lazy["permissions"])
 
     @property
     def recorded(self) -> Recorded:
@@ -236,7 +249,7 @@ class Rein:
         if "recorded" not in self._lazy:
             from checkrein.recorded import Recorded
 
-            self._lazy["recorded"] = Recorded(self)
+            self._lazy.setdefault("recorded", Recorded(self))
         return cast("Recorded", self._lazy["recorded"])
 
     # -- sessions
@@ -279,11 +292,10 @@ class Rein:
         if CURRENT.get() is not None and (undone := undone_around()):
             return self.rollbacks.session_of(undone)
         session = ACTIVE.get()
-        while session is not None:
-            if session.rein is self:
-                return session
-            # A session of another Rein that was opened inside one of ours.
-            session = session.before
+        if session is not None and session.rein is not self:
+            session = active(self)
+        if session is not None:
+            return session
         if self.unattributed == "refuse":
             raise SessionClosed(
                 "this call belongs to no session: open one with rein.session(...), or carry it "
@@ -329,10 +341,13 @@ class Rein:
         Raises `Denied` and its kinds, `ApprovalPending`, `SessionClosed`, `StoreUnavailable`;
         and whatever `fn` raises.
         """
-        tool = self.tools.of(fn)
-        if tool.is_async and running_loop() is not None:
-            raise WouldBlock(f"{tool.info.name} is async: use `await rein.acall(...)`")
-        arguments = tool.bind(args, kwargs)
+        target: Callable[..., Any] = fn
+        given: tuple[Any, ...] = args
+        named: dict[str, Any] = kwargs
+        if type(fn) is not FunctionType:
+            target, given, named = self.tools.opened(fn, args, kwargs)
+        tool = self.tools.of(target)
+        arguments = tool.bind(given, named)
         session = self.current_session()
         if self.plain.possible:
             value = self.plain.call(tool, arguments, session)
@@ -345,8 +360,9 @@ class Rein:
         self, fn: Callable[P, Awaitable[T]] | Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """The async twin of `call`; `fn` may be sync or async."""
-        tool = self.tools.of(fn)
-        entry = Entry(tool, tool.bind(args, kwargs), self.current_session())
+        target, given, named = self.tools.opened(fn, args, kwargs)
+        tool = self.tools.of(target)
+        entry = Entry(tool, tool.bind(given, named), self.current_session())
         return cast("T", seen(await self.engine.outcome(self.async_io, entry)).value)
 
     def enter(self, entry: Entry) -> Any:
@@ -420,12 +436,14 @@ class Rein:
         timeout: float | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Iterator[None]:
-        """Settings for the calls inside a block."""
+        """Settings for the calls inside a block. Raises `ConfigError` for wrong ones."""
         given: dict[str, Any] = {}
         if timeout is not None:
+            if type(timeout) not in (int, float) or not 0 < timeout < 1e9:
+                raise ConfigError("options: timeout must be seconds above 0")
             given["timeout"] = timeout
         if labels is not None:
-            given["labels"] = dict(labels)
+            given["labels"] = labels_of(labels)
         before = OPTIONS.get()
         OPTIONS.set({**before, **given})
         try:
@@ -510,11 +528,11 @@ class Rein:
 
     def resume(self, token: str) -> Any:
         """Run the one call that waited for approval `token`, once; its result."""
-        return finish(self.approvals.resume(self.sync_io, token))
+        return finish(self.permissions.resume(self.sync_io, token))
 
     async def aresume(self, token: str) -> Any:
         """The async twin of `resume`."""
-        return await self.approvals.resume(self.async_io, token)
+        return await self.permissions.resume(self.async_io, token)
 
     def stop(
         self, session_id: str | None = None, *, agent: str | None = None, all: bool = False

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextvars
-import functools
-import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from checkrein._io import finish
 from checkrein.call import NANO
-from checkrein.errors import ApprovalPending, CheckreinError
+from checkrein.errors import ConfigError, SessionClosed
 from checkrein.store import Event
+from checkrein.telemetry import enter, leave
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from checkrein.call import Usage
     from checkrein.rein import Rein
     from checkrein.rollback import RollbackReport
-    from checkrein.store import SessionPut
-    from checkrein.verdicts import Cause
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -77,7 +74,7 @@ class Session:
         self.user = user or ""
         self.tenant = tenant or ""
         self.task = task
-        self.labels = dict(labels or {})
+        self.labels = labels_of(labels or {})
         self.detached = detached
         self.wait = wait or rein.wait
         self.on_error = on_error or rein.on_error
@@ -88,31 +85,42 @@ class Session:
         self.parent = ""
         self.steps = itertools.count(1)
         self.running: set[str] = set()
-        """Ids of calls that this process is executing."""
+        """Marks of the calls that this process is executing: see `runs`."""
         self.late: set[str] = set()
         """Ids of calls that were given up and may still act."""
-        self.waiting: set[str] = set()
-        """What a framework paused this run for: leaving it without an error then suspends it."""
         self.fence: int | None = None
         self.rollback_wanted = ""
         self.rollback_by = ""
         """Id of the call at whose end the rollback is done that was asked for inside it."""
+        self.taken_up = False
+        """It was suspended before, perhaps by another process."""
+        self.waiting: set[str] = set()
+        """What a framework paused this run for: leaving it without an error then suspends it."""
+        self.tokens: set[str] = set()
+        """Approvals for which calls of this block were suspended."""
         self.before: Session | None = None
-        """The session that was active when this one was entered."""
+        """The session that was active around this one."""
         self._span: Any = None
-        self._span_use: Any = None
+        self._span_before: Any = None
 
     def __repr__(self) -> str:
         return f"Session({self.id!r}, agent={self.agent!r})"
 
+    def runs(self, call: str) -> bool:
+        """Whether this process is executing a call, or still waits for one that it gave up."""
+        mark = f"{call}#"
+        return any(r == call or r.startswith(mark) for r in list(self.running))
+
     # -- entering and leaving
 
     def __enter__(self) -> Session:
+        self._begin()
         finish(self.rein.lifecycle.open(self.rein.sync_io, self))
         self._activate()
         return self
 
     async def __aenter__(self) -> Session:
+        self._begin()
         await self.rein.lifecycle.open(self.rein.async_io, self)
         self._activate()
         return self
@@ -123,7 +131,7 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._deactivate()
+        self._deactivate(error)
         finish(self.rein.lifecycle.leave(self.rein.sync_io, self, error))
 
     async def __aexit__(
@@ -132,61 +140,38 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._deactivate()
+        self._deactivate(error)
         await self.rein.lifecycle.leave(self.rein.async_io, self, error)
+
+    def _begin(self) -> None:
+        if self.rein.opened(self.id) is self:
+            raise SessionClosed(
+                f"session {self.id} is open already: a session is entered once; "
+                "rein.session(id=...) takes a suspended one up again"
+            )
 
     def _activate(self) -> None:
         self.before = ACTIVE.get()
         ACTIVE.set(self)
+        self._span = self.rein.telemetry.session(self.agent, self.id)
+        if self._span is not None:
+            self._span_before = enter(self._span)
 
-    def _deactivate(self) -> None:
+    def _deactivate(self, error: BaseException | None) -> None:
         # Never by token: the block may be left in another context than it was entered in.
         if ACTIVE.get() is self:
             ACTIVE.set(self.before)
+        if self._span is not None:
+            leave(self._span, self._span_before)
+            self.rein.telemetry.finish(self._span, None, error)
+            self._span = self._span_before = None
 
     def bind(self, fn: F) -> F:
         """`fn` as a function whose calls belong to this session, on whatever thread it runs.
 
-        For executor threads and callbacks, which do not inherit the context.
+        For executor threads, callbacks and generators, which do not carry the context along.
         """
-        if inspect.isasyncgenfunction(fn):
-
-            async def stream(*args: Any, **kwargs: Any) -> Any:
-                iterator = fn(*args, **kwargs)
-                while True:
-                    before = ACTIVE.get()
-                    ACTIVE.set(self)
-                    try:
-                        item = await anext(iterator)
-                    except StopAsyncIteration:
-                        return
-                    finally:
-                        ACTIVE.set(before)
-                    yield item
-
-            return cast("F", functools.wraps(fn)(stream))
-        if inspect.iscoroutinefunction(fn):
-
-            async def later(*args: Any, **kwargs: Any) -> Any:
-                before = ACTIVE.get()
-                ACTIVE.set(self)
-                try:
-                    return await fn(*args, **kwargs)
-                finally:
-                    ACTIVE.set(before)
-
-            return cast("F", functools.wraps(fn)(later))
-
-        @functools.wraps(fn)
-        def now(*args: Any, **kwargs: Any) -> Any:
-            before = ACTIVE.get()
-            ACTIVE.set(self)
-            try:
-                return fn(*args, **kwargs)
-            finally:
-                ACTIVE.set(before)
-
-        return cast("F", now)
+        return bound(self, fn)
 
     # -- acting
 
@@ -206,8 +191,16 @@ class Session:
         )
 
     def record_usage(self, usage: Usage, *, model: str) -> None:
-        """Put a model call that ran elsewhere on the bill; limits count it like any other."""
+        """Put a model call that ran elsewhere on the bill.
+
+        What has been spent is booked whatever the limits say; `BudgetExceeded` is raised
+        afterwards if it went over one.
+        """
         finish(self.rein.lifecycle.record_usage(self.rein.sync_io, self, usage, model))
+
+    async def arecord_usage(self, usage: Usage, *, model: str) -> None:
+        """The async twin of `record_usage`."""
+        await self.rein.lifecycle.record_usage(self.rein.async_io, self, usage, model)
 
     # -- looking
 
@@ -226,207 +219,25 @@ class Session:
         return row.state if row is not None else ""
 
 
-class Lifecycle:
-    """Opening and ending sessions, for one Rein."""
-
-    def __init__(self, rein: Rein) -> None:
-        self.rein = rein
-
-    async def open(self, io: IO, session: Session) -> None:
-        """Write the session's row, or take up a suspended one."""
-        from checkrein.store import Batch, SessionPut
-
-        rein = self.rein
-        outer = ACTIVE.get()
-        if outer is not None and outer.rein is rein and not session.parent:
-            session.parent = outer.id
-        row = rein.store.session(session.id)
-        if row is not None:
-            await self._reopen(io, session, row)
-            return
-        event = rein.journal.event(
-            "session_started",
-            agent=session.agent,
-            intent=rein.journal.view(_session_call(session), session.intent, "journal"),
-        )
-        body = {
-            "agent": session.agent,
-            "user": session.user,
-            "tenant": session.tenant,
-            "task": session.task,
-            "intent": event.view["intent"],
-            "parent": session.parent,
-            "detached": session.detached,
-            "on_error": session.on_error,
-            "labels": session.labels,
-            "policy": rein.policy,
-            "mode": rein.mode,
-        }
-        put = SessionPut(create=True, state="ACTIVE", owner=rein.owner_id(), body=body)
-        committed = await io.commit(Batch(session.id, (event,), event.at, session_put=put))
-        session.fence = 1
-        rein.track(session)
-        rein.notify_if_observed(committed, session.id)
-
-    async def _reopen(self, io: IO, session: Session, row: Any) -> None:
-        from checkrein import owner
-        from checkrein.errors import SessionClosed
-
-        rein = self.rein
-        if row.state != "ACTIVE" or row.rollback != "none":
-            raise SessionClosed(
-                f"session {session.id} is {row.state}"
-                + (f" ({row.rollback})" if row.rollback != "none" else "")
-                + ": it takes no more calls; open a new one"
-            )
-        mine = rein.owner_id()
-        if row.owner and row.owner != mine and owner.alive(rein.store.owner(row.owner), rein.clock()):
-            raise SessionClosed(
-                f"session {session.id} is being run by another process (pid "
-                f"{getattr(rein.store.owner(row.owner), 'pid', '?')}); wait for it or stop it"
-            )
-        session.fence = (
-            row.fence
-            if row.owner == mine
-            else rein.store.claim(session.id, mine, expect=row.fence, at=rein.clock())
-        )
-        body = row.body
-        session.agent = session.agent or body.get("agent", "")
-        session.user = session.user or body.get("user", "")
-        session.tenant = session.tenant or body.get("tenant", "")
-        session.parent = body.get("parent", "")
-        session.task = session.task or body.get("task", "")
-        session.labels = {**body.get("labels", {}), **session.labels}
-        if not session.keeps_setting:
-            session.on_error = body.get("on_error", session.on_error)
-        last = rein.store.events(session=session.id, kinds=("intent",), reverse=True, limit=1)
-        session.steps = itertools.count(last[0].view.get("step", 0) + 1 if last else 1)
-        rein.track(session)
-
-    async def leave(self, io: IO, session: Session, error: BaseException | None) -> None:
-        """End the session: completed, suspended, or failed and rolled back."""
-        rein = self.rein
-        if error is None and session.waiting:
-            await self._suspend(io, session)
-        elif error is None or isinstance(error, GeneratorExit):
-            await self._end(io, session, "COMPLETED", "")
-        elif isinstance(error, ApprovalPending) or _is_signal(error, rein):
-            await self._suspend(io, session)
-        else:
-            await self._end(io, session, "FAILED", type(error).__name__)
-            if session.on_error == "rollback" and not session.rollback_wanted:
-                await self._rolled(io, session, error)
-        rein.untrack(session)
-
-    async def _rolled(self, io: IO, session: Session, error: BaseException) -> None:
-        """Roll back after a failure; what is left is told beside the error, never instead."""
-        cause: Cause = "rejected" if _refused(error) else "error"
-        try:
-            report = await self.rein.rollbacks.run(io, session.id, cause=cause, session=session)
-        except CheckreinError as problem:
-            error.add_note(f"checkrein: the rollback of session {session.id} failed: {problem}")
-            return
-        if report.actions:
-            error.add_note(f"checkrein: session {session.id}: {report.summary()}")
-
-    async def _end(self, io: IO, session: Session, state: Any, error: str) -> None:
-        from checkrein.store import SessionPut
-
-        keeps = state == "COMPLETED" or session.on_error == "keep"
-        put = SessionPut(state=state, owner="" if keeps else None)
-        await self._change(io, session, put, "session_ended", state=state, error=error)
-
-    async def _suspend(self, io: IO, session: Session) -> None:
-        from checkrein.store import SessionPut
-
-        await self._change(io, session, SessionPut(owner=""), "session_suspended")
-
-    async def _change(
-        self, io: IO, session: Session, put: SessionPut, kind: str, **view: Any
-    ) -> None:
-        """Change the row of an active session that is still ours."""
-        from checkrein.errors import Conflict, FencedOut
-        from checkrein.store import Batch
-
-        put.if_state = ("ACTIVE",)
-        event = self.rein.journal.event(kind, **view)
-        batch = Batch(session.id, (event,), event.at, session.fence, session_put=put)
-        try:
-            committed = await io.commit(batch)
-        except FencedOut:
-            # Somebody took it over while this process stood still: it is theirs to end.
-            self.rein.log.warning("session %s is run by another process now", session.id)
-            return
-        except Conflict:
-            return  # it was ended or rolled back from elsewhere: that stands
-        self.rein.notify_if_observed(committed, session.id)
-
-    async def release(self, io: IO, session: Session) -> None:
-        """Leave a session that was taken up for one call: it stays open, nobody owns it."""
-        row = self.rein.store.session(session.id)
-        if row is not None and row.state == "ACTIVE" and row.owner == self.rein.owner_id():
-            await self._suspend(io, session)
-        self.rein.untrack(session)
-
-    def stop(self, session_id: str | None, agent: str | None, all: bool) -> int:
-        """Mark sessions as stopped: their next call is refused, in whatever process."""
-        from checkrein.errors import ConfigError, Conflict
-        from checkrein.store import Batch, SessionPut
-
-        if sum((session_id is not None, agent is not None, all)) != 1:
-            raise ConfigError("stop: name one of session_id, agent= or all=True")
-        store = self.rein.store
-        if session_id is not None:
-            ids = [session_id]
-            if store.session(session_id) is None:
-                raise Conflict(f"session {session_id} is unknown here")
-        else:
-            ids = []
-            after: str | None = None
-            while True:
-                page = store.sessions(state="ACTIVE", agent=agent, after=after, limit=1000)
-                ids += [row.id for row in page.rows]
-                after = page.next
-                if after is None:
-                    break
-        for id in ids:
-            event = self.rein.journal.event("session_stopped")
-            batch = Batch(id, (event,), event.at, session_put=SessionPut(stopped=True))
-            self.rein.notify(store.commit(batch), batch)
-        return len(ids)
-
-    async def record_usage(
-        self, io: IO, session: Session, usage: Usage, model: str
-    ) -> None:
-        """A model call that ran elsewhere: measured and settled like any other."""
-        from checkrein.call import ToolInfo
-        from checkrein.engine import Entry
-        from checkrein.tools import Tool
-
-        entry = Entry(
-            tool=Tool(ToolInfo(model, effect="read"), None),
-            arguments={"system": None, "messages": [], "tools": []},
-            session=session,
-            kind="model",
-            name=model,
-            run=lambda call, exact: None,
-            usage=lambda value: usage,
-        )
-        await self.rein.engine.run(io, entry)
+def labels_of(labels: object) -> dict[str, str]:
+    """Labels as they are stored. Raises `ConfigError` for other than texts by name."""
+    if not isinstance(labels, Mapping) or not all(
+        isinstance(key, str) and isinstance(value, str) for key, value in labels.items()
+    ):
+        raise ConfigError("labels: must be texts by name, such as {'team': 'billing'}")
+    return dict(labels)
 
 
-def _session_call(session: Session) -> Any:
-    """A call to hand to `view` for text that belongs to a session, not to a call."""
-    from checkrein.call import Call, ToolInfo
-
-    return Call("", session.id, "tool", "", {}, ToolInfo(""), agent=session.agent)
-
-
-def _is_signal(error: BaseException, rein: Rein) -> bool:
-    return isinstance(error, tuple(rein.pause_signals))
+def active(rein: Rein) -> Session | None:
+    """The innermost session of `rein` that this context is in; others may lie around it."""
+    session = ACTIVE.get()
+    while session is not None and session.rein is not rein:
+        session = session.before
+    return session
 
 
-def _refused(error: BaseException) -> bool:
-    from checkrein.errors import ApprovalExpired, ApprovalRejected
+def bound(session: Session, fn: F) -> F:
+    """See `Session.bind`."""
+    from checkrein.binding import bind
 
-    return isinstance(error, (ApprovalRejected, ApprovalExpired))
+    return bind(session, fn)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry import trace
+from opentelemetry import context, trace
 
 if TYPE_CHECKING:
     from checkrein.call import Call, Outcome
@@ -109,6 +109,19 @@ class Telemetry:
                 span.set_attribute("error.type", type(error).__name__)
                 span.set_status(trace.Status(trace.StatusCode.ERROR, type(error).__name__))
         span.end()
+
+
+def enter(span: Any) -> Any:
+    """Make `span` current; returns what was current before, for `leave`."""
+    before = context.get_current()
+    context.attach(trace.set_span_in_context(span))
+    return before
+
+
+def leave(span: Any, before: Any) -> None:
+    """Restore what was current, if `span` still is: the block may end in another context."""
+    if trace.get_current_span() is span:
+        context.attach(before)
 
 
 def use(span: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from types import MethodType
 from typing import Any, TypeAlias
 
 from checkrein.call import Effect, ToolInfo
@@ -40,6 +41,21 @@ class Tools:
         self.ambiguous: set[str] = set()
         """Names under which different functions were called without a declaration."""
         self._lock = threading.RLock()
+
+    def opened(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+        """A partial, or a method that was declared as a function, with all of its arguments.
+
+        What is bound in advance belongs to the call: guards, records and undo must see it.
+        """
+        while True:
+            if isinstance(fn, functools.partial):
+                args, kwargs, fn = (*fn.args, *args), {**fn.keywords, **kwargs}, fn.func
+            elif isinstance(fn, MethodType) and hasattr(fn.__func__, "__checkrein_tool__"):
+                args, fn = (fn.__self__, *args), fn.__func__
+            else:
+                return fn, args, kwargs
 
     def get(self, name: str) -> Tool | None:
         """The tool declared under `name`, or found there in a wrapped client."""
@@ -209,7 +225,7 @@ class Tools:
         opaque: Iterable[str] = (),
         sinks: Iterable[str] = (),
         trusted_fields: Iterable[str] = (),
-        no_effect_on: Iterable[type[BaseException]] = (),
+        no_effect_on: type[Exception] | Iterable[type[Exception]] = (),
         thread_affine: bool = False,
         labels: Mapping[str, str] | None = None,
     ) -> Tool:
@@ -226,7 +242,7 @@ class Tools:
             "undo_safe_to_repeat": undo_safe_to_repeat, "settle_time": float(settle_time),
             "opaque": _names(opaque, name, "opaque"), "sinks": _names(sinks, name, "sinks"),
             "trusted_fields": _names(trusted_fields, name, "trusted_fields"),
-            "no_effect_on": tuple(no_effect_on), "thread_affine": thread_affine,
+            "no_effect_on": _errors(no_effect_on, name), "thread_affine": thread_affine,
             "labels": labels or {},
         }  # fmt: skip
         with self._lock:
@@ -292,10 +308,23 @@ def _check(name: str, effect: str, timeout: float | None, settle_time: float) ->
         raise ConfigError("a tool needs a name: a string that is not empty")
     if effect not in ("read", "write", "egress"):
         raise ConfigError(f"tool {name}: effect must be 'read', 'write' or 'egress'")
-    if timeout is not None and not 0 < timeout < 1e9:
+    if timeout is not None and not (_seconds(timeout) and timeout > 0):
         raise ConfigError(f"tool {name}: timeout must be seconds above 0")
-    if not 0 <= settle_time < 1e9:
+    if not _seconds(settle_time):
         raise ConfigError(f"tool {name}: settle_time must be seconds, 0 or more")
+
+
+def _errors(given: Any, tool: str) -> tuple[type[Exception], ...]:
+    classes = (given,) if isinstance(given, type) or not isinstance(given, Iterable) else given
+    for cls in classes:
+        # A cancellation or an interrupt never tells that nothing was done.
+        if not isinstance(cls, type) or not issubclass(cls, Exception):
+            raise ConfigError(f"tool {tool}: no_effect_on takes classes of exceptions")
+    return tuple(classes)
+
+
+def _seconds(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9
 
 
 def _names(names: Iterable[str], tool: str, key: str) -> tuple[str, ...]:

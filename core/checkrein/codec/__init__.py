@@ -51,11 +51,11 @@ def is_flat_value(value: object) -> bool:
     """Whether a value is its own tree and its own view: a scalar that is not long."""
     kind = type(value)
     if kind is str:
-        return len(value) <= LONG  # type: ignore[arg-type] - a str, by its exact type
+        return len(value) <= LONG  # type: ignore[arg-type]  # a str, by its exact type
     if kind is int:
-        return -_INT < value < _INT  # type: ignore[operator] - an int
+        return -_INT < value < _INT  # type: ignore[operator]  # an int
     if kind is float:
-        return -_INF < value < _INF  # type: ignore[operator] - a float; NaN compares false
+        return -_INF < value < _INF  # type: ignore[operator]  # a float; NaN compares false
     return kind is bool or value is None
 
 
@@ -64,7 +64,7 @@ def is_flat(arguments: Mapping[str, object]) -> bool:
     for value in arguments.values():
         kind = type(value)
         if kind is str:
-            if len(value) > LONG:  # type: ignore[arg-type] - a str, by its exact type
+            if len(value) > LONG:  # type: ignore[arg-type]  # a str, by its exact type
                 return False
         elif not (kind is bool or value is None or is_flat_value(value)):
             return False

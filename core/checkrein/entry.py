@@ -1,0 +1,119 @@
+"""One way into the engine, and what the code that runs inside a call knows of it."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from checkrein.call import Call, CallKind, Outcome, Usage
+
+if TYPE_CHECKING:
+    from checkrein.errors import Denied
+    from checkrein.session import Session
+    from checkrein.tools import Tool
+
+CURRENT: contextvars.ContextVar[tuple[str, str, Any] | None] = contextvars.ContextVar(
+    "checkrein_call", default=None
+)
+"""(session, call, the same of the enclosing call) that this code runs inside."""
+
+
+def outermost(session: str) -> str:
+    """The outermost call of `session` that this code runs inside; empty if there is none."""
+    found = ""
+    current = CURRENT.get()
+    while current is not None:
+        if current[0] == session:
+            found = current[1]
+        current = current[2]
+    return found
+
+
+def inside(session: str) -> bool:
+    """Whether this code runs inside a call of `session`, at any depth."""
+    return outermost(session) != ""
+
+
+def undone_around() -> str:
+    """Session whose effect the undo takes back that this code runs inside; empty if none."""
+    current = CURRENT.get()
+    while current is not None:
+        if ".undo." in current[1]:
+            return str(current[0])
+        current = current[2]
+    return ""
+
+
+_EMPTY: Mapping[str, str] = MappingProxyType({})
+OPTIONS: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar(
+    "checkrein_options", default=_EMPTY
+)
+"""Settings for the calls inside a block (`rein.options`)."""
+
+
+class Entry:
+    """One way into the engine: what an adapter, `rein.call` or a rollback wants run.
+
+    A plain class with defaults on the class: an entry of `rein.call` then sets three fields
+    instead of twenty.
+    """
+
+    def __init__(
+        self, tool: Tool, arguments: dict[str, Any], session: Session, **settings: Any
+    ) -> None:
+        self.tool = tool
+        self.arguments = arguments
+        self.session = session
+        for name, value in settings.items():
+            if not hasattr(Entry, name):
+                raise TypeError(f"Entry has no setting {name!r}")
+            setattr(self, name, value)
+
+    kind: CallKind = "tool"
+    name: str = ""
+    """Model name for `kind="model"`; the tool's name otherwise."""
+    run: Callable[[Call, dict[str, Any]], Any] | None = None
+    """Executes the final call; None = the tool's own function."""
+    is_async: bool = False
+    """Whether `run` gives an awaitable."""
+    call_id: str = ""
+    """Derived from the framework's own ids, so that a resumed run finds its earlier self."""
+    keyed: bool = False
+    """`call_id` is such a key: a finished call with it is answered from the journal."""
+    parent: str = ""
+    task: str = ""
+    labels: Mapping[str, str] = _EMPTY
+    wait: str = ""
+    """`block`, `suspend`, or empty for the session's setting."""
+    can_suspend: bool = False
+    """The framework can pause a run here (`auto` then suspends)."""
+    timeout: float | None = None
+    signals: tuple[type[BaseException], ...] = ()
+    """Control-flow exceptions of the framework: passed through, recorded as paused."""
+    dump: Callable[[Any], Any] | None = None
+    """Plain data for a result of the framework's own type; `load` is its inverse."""
+    load: Callable[[Any], Any] | None = None
+    raw: Callable[[Any], Any] | None = None
+    """The tool's own result behind the value that the framework gives: undo plans use it."""
+    usage: Callable[[Any], Usage | None] | None = None
+    """Reads what a model call used from its result."""
+    approved: tuple[str, ...] = ()
+    """Ids of the approvals under which this call runs."""
+    mark: str = ""
+    """Under which `Session.running` knows this run."""
+    refusal: Denied | None = None
+    """The limit that something which has happened already went over."""
+    happened: bool = False
+    """It has been done and paid for already: it is recorded, and nothing can refuse it."""
+    admit: bool = True
+    fence: int | None = -1
+    """-1: the session's own; None: not checked."""
+
+
+def seen(outcome: Outcome) -> Outcome:
+    """The outcome as its caller sees it: an error is raised."""
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome

@@ -1,0 +1,444 @@
+"""The part of a call that acts: run the tool on a frozen copy, and record what became of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from checkrein import accounts
+from checkrein._io import Abandoned, finish, in_thread, is_awaitable
+from checkrein.call import Call, Outcome, Usage, new_outcome
+from checkrein.codec import decode_arguments, describe, encode, is_flat_value
+from checkrein.entry import CURRENT, OPTIONS, Entry
+from checkrein.errors import (
+    CheckreinError,
+    ConfigError,
+    Conflict,
+    FencedOut,
+    InDoubt,
+    SessionClosed,
+    StoreUnavailable,
+    Unencodable,
+)
+from checkrein.journal import Journal
+from checkrein.store import Batch, Committed, HoldRow, NewEvent, Put, SettleRow
+from checkrein.undo import MISSING, NotUndoable
+
+if TYPE_CHECKING:
+    from checkrein._io import IO
+    from checkrein.manager import Impl
+    from checkrein.rein import Rein
+
+_UNREADABLE = Usage(input_tokens=-1)
+
+
+class Execution:
+    """Runs and records attempts, for one Rein."""
+
+    def __init__(self, rein: Rein, journal: Journal) -> None:
+        self.rein = rein
+        self.journal = journal
+        self.store = rein.store
+        self.direct = not rein.store.blocking
+        self.take(rein.plugins.chains)
+
+    def take(self, chains: Mapping[str, Sequence[Impl]]) -> None:
+        """Use these hooks from the next call on."""
+        self.measures = chains["measure"]
+        self.undoers = chains["on_rollback"]
+
+    def timeout(self, entry: Entry, call: Call) -> float | None:
+        """Seconds that the tool may take. Raises `ConfigError` where it cannot have a limit."""
+        options = OPTIONS.get()
+        if call.tool.timeout is None and entry.timeout is None and not options:
+            return None
+        limits = [
+            limit
+            for limit in (call.tool.timeout, entry.timeout, options.get("timeout"))
+            if limit is not None
+        ]
+        if limits and entry.tool.thread_affine and not entry.tool.is_async:
+            raise ConfigError(
+                f"{call.name}: a timeout needs a worker thread, and the tool is declared "
+                "thread_affine=True; nothing was run"
+            )
+        return min(limits) if limits else None
+
+    async def run(
+        self,
+        io: IO,
+        entry: Entry,
+        call: Call,
+        tree: dict[str, Any],
+        exact: dict[str, Any],
+        timeout: float | None,
+        rows: Sequence[HoldRow],
+    ) -> Outcome:
+        """Run the tool with `exact`, which nobody else has, and commit the outcome at once."""
+        tool = entry.tool
+        before = CURRENT.get()
+        late: list[Any] = []
+        value: Any = None
+        error: BaseException | None = None
+        abandoned = False
+        CURRENT.set((call.session, call.id, before))
+        started = time.perf_counter()
+        try:
+            if timeout is None and entry.run is None and tool.simple and not tool.is_async:
+                value = tool.fn(**exact)  # type: ignore[misc]  # entries of declared-only tools
+                # are refused when they are built
+                if is_awaitable(value):
+                    value = await self._awaited(io, value)
+            else:
+                value = await io.call(
+                    self._thunk(entry, call, exact, tree),
+                    timeout=timeout,
+                    is_async=entry.is_async or (entry.run is None and tool.is_async),
+                    late=late.append,
+                )
+        except Abandoned:
+            abandoned = True
+            error = TimeoutError(
+                f"{call.name} {call.id} gave no answer in {timeout:g} s; its effect is unknown"
+            )
+        except BaseException as raised:  # noqa: BLE001 - every way out of a tool must be recorded
+            error = raised
+        finally:
+            # Never by token: the coroutine may be closed in another context.
+            CURRENT.set(before)
+        elapsed = time.perf_counter() - started
+        if late:
+            entry.session.late.add(entry.mark)
+        try:
+            return await self._end(io, entry, call, tree, elapsed, value, error, rows, abandoned)
+        finally:
+            for future in late:
+                self._when_late(entry, call, tree, future)
+
+    async def _awaited(self, io: IO, pending: Any) -> Any:
+        return await io.call(lambda: pending, timeout=None, is_async=False, late=_no_late)
+
+    async def end(
+        self,
+        io: IO,
+        entry: Entry,
+        call: Call,
+        tree: dict[str, Any],
+        started: float,
+        value: Any,
+        error: BaseException | None,
+    ) -> Any:
+        """Record how a plain call ended; its value, awaited where it has to be."""
+        if is_awaitable(value):
+            try:
+                value = await self._awaited(io, value)
+            except BaseException as raised:  # noqa: BLE001 - recorded, and raised below
+                value, error = None, raised
+        elapsed = time.perf_counter() - started
+        try:
+            outcome = await self._end(io, entry, call, tree, elapsed, value, error, ())
+        finally:
+            entry.session.running.discard(call.id)
+            await self.rein.engine.deferred(io, entry.session, call.id)
+        if outcome.error is not None and outcome.error is not error:
+            raise outcome.error
+        return outcome.value
+
+    async def _end(
+        self,
+        io: IO,
+        entry: Entry,
+        call: Call,
+        tree: dict[str, Any],
+        elapsed: float,
+        value: Any,
+        error: BaseException | None,
+        rows: Sequence[HoldRow],
+        abandoned: bool = False,
+    ) -> Outcome:
+        """Commit what became of an attempt."""
+        tool = entry.tool
+        state = "done"
+        if error is not None:
+            known = not abandoned and isinstance(error, tool.no_effect_on)
+            state = "not_done" if known else "unknown"
+        usage = None
+        if entry.usage is not None and error is None:
+            usage = self._usage(entry, value)
+        outcome = new_outcome(
+            state, value, error, usage, None, None, elapsed, call.attempt, "call"
+        )
+        if self.measures:
+            outcome = self.journal.measured(self.measures, call, outcome)
+        if self.direct and tool.undo is None and not self.undoers and error is None:
+            batch = self._ending(entry, call, outcome, rows, None, "")
+            committed = self._record(batch, call, outcome)
+            if committed.rollback != "none":
+                await self._undo_late(io, entry, call, outcome)
+        else:
+            await self._land(io, entry, call, tree, outcome, rows)
+        return outcome
+
+    def _usage(self, entry: Entry, value: Any) -> Usage | None:
+        try:
+            usage = entry.usage(value) if entry.usage is not None else None
+        except Exception:
+            # The effect has happened: a usage report that cannot be read costs the hold in full.
+            usage = _UNREADABLE
+        found: object = usage
+        if found is None or (isinstance(found, Usage) and found.sound()):
+            return usage
+        self.rein.log.warning(
+            "usage of %s could not be read: it is charged at its hold",
+            entry.name or entry.tool.info.name,
+        )
+        return None
+
+    def _thunk(
+        self, entry: Entry, call: Call, exact: dict[str, Any], tree: dict[str, Any]
+    ) -> Callable[[], Any]:
+        run = entry.run
+        if run is not None:
+            # Flat arguments are their own record: what runs gets a copy that it may change.
+            own = dict(exact) if exact is tree else exact
+            return lambda: run(call, own)
+        fn = entry.tool.fn
+        assert fn is not None
+        args, kwargs = entry.tool.spread(exact)
+        return lambda: fn(*args, **kwargs)
+
+    async def _land(
+        self,
+        io: IO,
+        entry: Entry,
+        call: Call,
+        tree: dict[str, Any],
+        outcome: Outcome,
+        rows: Sequence[HoldRow],
+        kind: str = "outcome",
+    ) -> None:
+        """Commit an outcome with its undo plan, and settle its holds."""
+        error = outcome.error
+        interrupted = error is not None and not isinstance(error, Exception)
+        try:
+            plan, why = await self._plan(io, entry, call, tree, outcome, ask=not interrupted)
+        except BaseException:
+            # Cancelled while plugins were asked for an undo: the effect is recorded all the same.
+            self._record(self._ending(entry, call, outcome, rows, None, "", kind), call, outcome)
+            raise
+        batch = self._ending(entry, call, outcome, rows, plan, why, kind)
+        if self.store.blocking and io.is_async and not interrupted:
+            try:
+                committed = await io.commit(batch)
+            except StoreUnavailable as problem:
+                raise self.unrecorded(call, outcome, problem) from problem
+            except (Conflict, Unencodable) as problem:
+                committed = self._record_less(batch, call, outcome, problem)
+            else:
+                self.rein.notify(committed, batch)
+        else:
+            # Also where the call was cancelled: no wait may come between effect and record.
+            committed = self._record(batch, call, outcome)
+        if committed.rollback != "none":
+            await self._undo_late(io, entry, call, outcome)
+
+    def _ending(
+        self,
+        entry: Entry,
+        call: Call,
+        outcome: Outcome,
+        rows: Sequence[HoldRow],
+        plan: dict[str, Any] | None,
+        why: str,
+        kind: str = "outcome",
+    ) -> Batch:
+        """The one transaction that records an outcome and settles its holds."""
+        paused = outcome.error is not None and isinstance(outcome.error, entry.signals)
+        event = self.journal.outcome(
+            call, outcome, self.encoded(entry, outcome), plan, why, rows, paused, kind
+        )
+        return Batch(
+            call.session,
+            (event,),
+            event.at,
+            settles=accounts.settle_rows(rows, outcome) if rows else (),
+            puts=()
+            if paused or not entry.approved or kind != "outcome"
+            else self.approval_puts(entry, "done", "started"),
+        )
+
+    def _record(self, batch: Batch, call: Call, outcome: Outcome) -> Committed:
+        try:
+            return self.write(batch)
+        except StoreUnavailable as problem:
+            raise self.unrecorded(call, outcome, problem) from problem
+        except (Conflict, Unencodable) as problem:
+            return self._record_less(batch, call, outcome, problem)
+
+    def _record_less(
+        self, batch: Batch, call: Call, outcome: Outcome, problem: CheckreinError
+    ) -> Committed:
+        """The effect has happened: what the store refuses is left out, the outcome is not."""
+        event = batch.events[0]
+        if isinstance(problem, Conflict):
+            if not batch.puts:
+                raise problem
+            batch.puts = ()  # somebody else has closed the approval
+            return self._record(batch, call, outcome)
+        if event.payload is None:
+            raise problem
+        bare: dict[str, Any] = {k: describe(v) for k, v in event.view.items()}
+        if "result" in event.payload:
+            bare["unrecorded"] = type(outcome.value).__name__
+        if "plan" in event.payload:
+            bare.pop("plan", None)
+            bare["not_undoable"] = str(problem)
+        self.rein.log.warning("%s %s: %s", call.name, call.id, problem)
+        batch.events = (NewEvent(event.kind, event.call, event.at, bare, None, event.attempt),)
+        return self._record(batch, call, outcome)
+
+    def unrecorded(self, call: Call, outcome: Outcome, error: StoreUnavailable) -> BaseException:
+        """The error for an effect that has happened and could not be recorded."""
+        text = (
+            f"{call.name} {call.id} ran, but the store failed before its outcome was recorded "
+            f"({error}); run `checkrein recover` once the store is back"
+        )
+        if outcome.error is not None and not isinstance(outcome.error, Exception):
+            # A cancellation or an interrupt must go on as what it is.
+            outcome.error.add_note(f"checkrein: {text}")
+            return outcome.error
+        return InDoubt(text, call_id=call.id, outcome=outcome)
+
+    def void(self, entry: Entry, call: Call, error: BaseException) -> None:
+        """Interrupted while the intent was written: if it stands, say that nothing was run."""
+        last = self.store.events(
+            call=call.id, kinds=("intent", "outcome"), reverse=True, limit=1
+        )
+        if not last or last[0].kind != "intent" or last[0].attempt != call.attempt:
+            return
+        outcome = Outcome("not_done", error=error, attempts=call.attempt)
+        event = self.journal.outcome(call, outcome, (None, True), None, "", (), False)
+        settles = [SettleRow(hold.id, 0) for hold in self.store.holds(call=call.id)]
+        puts = self.approval_puts(entry, "approved", "started")
+        self.write(Batch(call.session, (event,), event.at, settles=settles, puts=puts))
+
+    async def _undo_late(self, io: IO, entry: Entry, call: Call, outcome: Outcome) -> None:
+        """The session was rolled back while the call ran: undo it at once."""
+        if entry.kind != "undo" and outcome.state != "not_done":
+            await self.rein.rollbacks.late(io, call.session, call.id)
+
+    async def _plan(
+        self,
+        io: IO,
+        entry: Entry,
+        call: Call,
+        tree: dict[str, Any],
+        outcome: Outcome,
+        *,
+        ask: bool,
+    ) -> tuple[dict[str, Any] | None, str]:
+        """The stored undo plan, or why there is none. `ask`: plugins may be awaited for one."""
+        if entry.kind != "tool" or outcome.state == "not_done":
+            return None, ""
+        plan = entry.tool.undo
+        if plan is None and (not self.undoers or not ask):
+            return None, ""
+        if plan is None:
+            return await self.rein.rollbacks.supplied(io, call, outcome, "plan")
+        try:
+            exact = decode_arguments(tree, entry.tool.classes, entry.arguments)
+            value = MISSING
+            if outcome.state == "done":
+                value = outcome.value if entry.raw is None else entry.raw(outcome.value)
+            return plan.stored(exact, value), ""
+        except (NotUndoable, CheckreinError) as error:
+            return None, str(error)
+        except Exception as error:
+            # Attributes of a result may be anybody's code; the outcome is recorded all the same.
+            return None, f"undo {plan.name}: {type(error).__name__} while it was bound"
+
+    def encoded(self, entry: Entry, outcome: Outcome) -> tuple[Any, bool]:
+        """(tree of the result, whether it is complete): never fails the call."""
+        value = outcome.value
+        if is_flat_value(value):
+            return value, True
+        try:
+            return encode(entry.dump(value) if entry.dump is not None else value, "result"), True
+        except Exception:
+            # The effect has happened; a result that cannot be recorded must not undo that.
+            return None, False
+
+    def approval_puts(self, entry: Entry, state: str, before: str) -> tuple[Put, ...]:
+        """Row changes of the approvals under which a call runs."""
+        return self.rein.permissions.puts(entry.approved, state, before) if entry.approved else ()
+
+    async def amend(self, io: IO, call: Call, event: NewEvent) -> None:
+        """Record what the caller sees instead of the result."""
+        try:
+            await self.commit(io, Batch(call.session, (event,), event.at))
+        except Unencodable:
+            event.view = {key: describe(value) for key, value in event.view.items()}
+            event.payload = None
+            await self.commit(io, Batch(call.session, (event,), event.at))
+
+    def _when_late(self, entry: Entry, call: Call, tree: dict[str, Any], future: Any) -> None:
+        """A tool that was given up comes back: record it, and undo it if need be."""
+        session, mark = entry.session, entry.mark
+
+        def landed(done: Any) -> None:
+            try:
+                # What our own cancellation ended tells nothing that is not recorded.
+                if not done.cancelled():
+                    error = done.exception()
+                    value = None if error is not None else done.result()
+                    state = "done" if error is None else "unknown"
+                    outcome = new_outcome(
+                        state, value, error, None, None, None, 0.0, call.attempt, "late"
+                    )
+                    io = self.rein.sync_io
+                    finish(self._land(io, entry, call, tree, outcome, (), "late"))
+            except CheckreinError as problem:
+                self.rein.log.error("late result of %s %s: %s", call.name, call.id, problem)
+            finally:
+                session.late.discard(mark)
+                session.running.discard(mark)
+                if session.rollback_wanted:
+                    engine = self.rein.engine
+                    finish(engine.deferred(self.rein.sync_io, session, call.id))
+
+        # On a thread of its own: the future may end on a loop, and undoing takes time.
+        def apart(done: Any) -> None:
+            in_thread(lambda: landed(done), "checkrein-late")
+
+        future.add_done_callback(apart)
+
+    async def commit(self, io: IO, batch: Batch) -> Committed:
+        """Commit, kept off the loop where the store blocks. Raises `SessionClosed`."""
+        if self.direct or not io.is_async:
+            return self.write(batch)
+        try:
+            committed = await io.commit(batch)
+        except FencedOut as error:
+            raise lost(batch.session) from error
+        self.rein.notify(committed, batch)
+        return committed
+
+    def write(self, batch: Batch) -> Committed:
+        """Commit without awaiting: the store does not block, or the entry is sync."""
+        try:
+            committed = self.store.commit(batch)
+        except FencedOut as error:
+            raise lost(batch.session) from error
+        if self.rein.observed:
+            self.rein.notify(committed, batch)
+        return committed
+
+
+def lost(session: str) -> SessionClosed:
+    """The error for a session that somebody else owns now."""
+    return SessionClosed(f"session {session} is owned by another process now; nothing was run")
+
+
+def _no_late(future: Any) -> None:
+    """Nothing is abandoned without a timeout."""

@@ -1,0 +1,292 @@
+"""Opening, taking up, suspending and ending sessions."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from typing import TYPE_CHECKING, Any
+
+from checkrein import owner
+from checkrein.call import Call, ToolInfo, Usage
+from checkrein.entry import Entry
+from checkrein.errors import (
+    ApprovalExpired,
+    ApprovalPending,
+    ApprovalRejected,
+    CheckreinError,
+    ConfigError,
+    Conflict,
+    FencedOut,
+    SessionClosed,
+)
+from checkrein.session import active
+from checkrein.store import Batch, SessionPut, SessionRow
+from checkrein.tools import Tool
+
+if TYPE_CHECKING:
+    from checkrein._io import IO
+    from checkrein.rein import Rein
+    from checkrein.session import Session
+    from checkrein.verdicts import Cause
+
+
+class Lifecycle:
+    """Opening and ending sessions, for one Rein."""
+
+    def __init__(self, rein: Rein) -> None:
+        self.rein = rein
+        self._lock = threading.Lock()
+        self._taken: dict[str, int] = {}
+        """How many calls of this process have taken up a suspended session."""
+
+    async def open(self, io: IO, session: Session) -> None:
+        """Write the session's row, or take up a suspended one."""
+        rein = self.rein
+        outer = active(rein)
+        if outer is not None and not session.parent:
+            session.parent = outer.id
+        row = rein.store.session(session.id)
+        if row is not None:
+            if not self._reopen(session, row):
+                raise self.busy(session.id)
+            return
+        event = rein.journal.event(
+            "session_started",
+            agent=session.agent,
+            intent=rein.journal.view(_session_call(session), session.intent, "journal"),
+        )
+        body = {
+            "agent": session.agent,
+            "user": session.user,
+            "tenant": session.tenant,
+            "task": session.task,
+            "intent": event.view["intent"],
+            "parent": session.parent,
+            "detached": session.detached,
+            "on_error": session.on_error,
+            "labels": session.labels,
+            "policy": rein.policy,
+            "mode": rein.mode,
+        }
+        put = SessionPut(create=True, state="ACTIVE", owner=rein.owner_id(), body=body)
+        committed = await io.commit(Batch(session.id, (event,), event.at, session_put=put))
+        session.fence = 1
+        rein.track(session)
+        rein.notify_if_observed(committed, session.id)
+
+    def _reopen(self, session: Session, row: SessionRow) -> bool:
+        """Take up a session that nobody runs; False if another process does."""
+        rein = self.rein
+        if row.state != "ACTIVE" or row.rollback != "none":
+            raise SessionClosed(
+                f"session {session.id} is {row.state}"
+                + (f" ({row.rollback})" if row.rollback != "none" else "")
+                + ": it takes no more calls; open a new one"
+            )
+        mine = rein.owner_id()
+        if row.owner and row.owner != mine:
+            if owner.alive(rein.store.owner(row.owner), rein.clock()):
+                return False
+        session.fence = (
+            row.fence
+            if row.owner == mine
+            else rein.store.claim(session.id, mine, expect=row.fence, at=rein.clock())
+        )
+        body = row.body
+        session.agent = session.agent or body.get("agent", "")
+        session.user = session.user or body.get("user", "")
+        session.tenant = session.tenant or body.get("tenant", "")
+        session.parent = body.get("parent", "")
+        session.task = session.task or body.get("task", "")
+        session.labels = {**body.get("labels", {}), **session.labels}
+        if not session.keeps_setting:
+            session.on_error = body.get("on_error", session.on_error)
+        last = rein.store.events(session=session.id, kinds=("intent",), reverse=True, limit=1)
+        session.steps = itertools.count(last[0].view.get("step", 0) + 1 if last else 1)
+        session.taken_up = True
+        rein.track(session)
+        return True
+
+    def busy(self, id: str) -> SessionClosed:
+        """The error for a session that another process runs."""
+        row = self.rein.store.session(id)
+        lease = self.rein.store.owner(row.owner) if row is not None else None
+        return SessionClosed(
+            f"session {id} is being run by another process"
+            + (f" (pid {lease.pid})" if lease is not None else "")
+            + "; wait for it or stop it"
+        )
+
+    def take(self, id: str) -> Session | None:
+        """Take up a suspended session for one call; shared with other calls of this process.
+
+        None if another process runs it. Raises `SessionClosed`, and `Conflict` if somebody was
+        faster.
+        """
+        with self._lock:
+            session = self.rein.opened(id)
+            if session is None:
+                row = self.rein.store.session(id)
+                if row is None:
+                    raise SessionClosed(f"session {id} is unknown here")
+                session = self.rein.session(id=id)
+                if not self._reopen(session, row):
+                    return None
+                self._taken[id] = 0
+            if id in self._taken:
+                self._taken[id] += 1
+            return session
+
+    def put_back(self, session: Session) -> None:
+        """Give back what `take` gave: the last one leaves the session open, owned by nobody."""
+        with self._lock:
+            if session.id not in self._taken:
+                return
+            self._taken[session.id] -= 1
+            if self._taken[session.id] > 0:
+                return
+            del self._taken[session.id]
+            if self.rein.opened(session.id) is not session:
+                return
+            self.rein.untrack(session)
+            with contextlib.suppress(Conflict):  # ended or taken over meanwhile: that stands
+                batch = self._suspended(session)
+                self.rein.notify(self.rein.store.commit(batch), batch)
+
+    async def release(self, io: IO, session: Session) -> None:
+        """Leave a session that was opened for one call: it stays open, nobody owns it."""
+        row = self.rein.store.session(session.id)
+        if row is not None and row.state == "ACTIVE" and row.owner == self.rein.owner_id():
+            await self._suspend(io, session)
+        self.rein.untrack(session)
+
+    def _suspended(self, session: Session) -> Batch:
+        event = self.rein.journal.event("session_suspended")
+        put = SessionPut(owner="", if_state=("ACTIVE",))
+        return Batch(session.id, (event,), event.at, session.fence, session_put=put)
+
+    async def leave(self, io: IO, session: Session, error: BaseException | None) -> None:
+        """End the session: completed, suspended, or failed and rolled back."""
+        rein = self.rein
+        try:
+            if isinstance(error, (ApprovalPending, *rein.pause_signals)):
+                await self._suspend(io, session)
+            elif error is None or isinstance(error, GeneratorExit):
+                if error is None and (session.waiting or self._waits(session)):
+                    await self._suspend(io, session)
+                else:
+                    await self._end(io, session, "COMPLETED", "")
+            else:
+                await self._end(io, session, "FAILED", type(error).__name__)
+                if session.on_error == "rollback" and not session.rollback_wanted:
+                    await self._rolled(io, session, error)
+        except CheckreinError as problem:
+            if error is None:
+                raise
+            error.add_note(f"checkrein: the end of session {session.id}: {problem}")
+        finally:
+            rein.untrack(session)
+
+    def _waits(self, session: Session) -> bool:
+        """Whether a call of this session still waits for a person: it must stay open for it."""
+        store = self.rein.store
+        records = [store.record("approval", id) for id in session.tokens]
+        if session.taken_up:
+            for state in ("pending", "approved"):
+                records += store.records("approval", state=state, session=session.id).rows
+        now = self.rein.clock()
+        return any(
+            record is not None
+            and record.body["kind"] == "before"
+            and (
+                record.state == "approved"
+                or (record.state == "pending" and record.body["expires"] > now)
+            )
+            for record in records
+        )
+
+    async def _rolled(self, io: IO, session: Session, error: BaseException) -> None:
+        """Roll back after a failure; what is left is told beside the error, never instead."""
+        cause: Cause = "rejected" if _refused(error) else "error"
+        try:
+            report = await self.rein.rollbacks.run(io, session.id, cause=cause, session=session)
+        except CheckreinError as problem:
+            error.add_note(f"checkrein: the rollback of session {session.id} failed: {problem}")
+            return
+        if report.actions:
+            error.add_note(f"checkrein: session {session.id}: {report.summary()}")
+
+    async def _end(self, io: IO, session: Session, state: Any, error: str) -> None:
+        keeps = state == "COMPLETED" or session.on_error == "keep"
+        put = SessionPut(state=state, owner="" if keeps else None, if_state=("ACTIVE",))
+        event = self.rein.journal.event("session_ended", state=state, error=error)
+        batch = Batch(session.id, (event,), event.at, session.fence, session_put=put)
+        await self._change(io, session, batch)
+
+    async def _suspend(self, io: IO, session: Session) -> None:
+        await self._change(io, session, self._suspended(session))
+
+    async def _change(self, io: IO, session: Session, batch: Batch) -> None:
+        """Change the row of an active session that is still ours."""
+        try:
+            committed = await io.commit(batch)
+        except FencedOut:
+            # Somebody took it over while this process stood still: it is theirs to end.
+            self.rein.log.warning("session %s is run by another process now", session.id)
+        except Conflict:
+            return  # it was ended or rolled back from elsewhere: that stands
+        else:
+            self.rein.notify(committed, batch)
+
+    def stop(self, session_id: str | None, agent: str | None, all: bool) -> int:
+        """Mark sessions as stopped: their next call is refused, in whatever process."""
+        if sum((session_id is not None, agent is not None, all)) != 1:
+            raise ConfigError("stop: name one of session_id, agent= or all=True")
+        store = self.rein.store
+        if session_id is not None:
+            ids = [session_id]
+            if store.session(session_id) is None:
+                raise Conflict(f"session {session_id} is unknown here")
+        else:
+            ids = []
+            after: str | None = None
+            while True:
+                page = store.sessions(state="ACTIVE", agent=agent, after=after, limit=1000)
+                ids += [row.id for row in page.rows]
+                after = page.next
+                if after is None:
+                    break
+        for id in ids:
+            event = self.rein.journal.event("session_stopped")
+            batch = Batch(id, (event,), event.at, session_put=SessionPut(stopped=True))
+            self.rein.notify(store.commit(batch), batch)
+        return len(ids)
+
+    async def record_usage(self, io: IO, session: Session, usage: Usage, model: str) -> None:
+        """A model call that ran elsewhere: measured and settled like any other."""
+        given: object = usage
+        if not isinstance(given, Usage) or not given.sound():
+            raise ConfigError("record_usage: usage must be a Usage with whole counts, 0 or more")
+        entry = Entry(
+            Tool(ToolInfo(model, effect="read"), None),
+            {"system": None, "messages": [], "tools": []},
+            session,
+            kind="model",
+            name=model,
+            run=lambda call, exact: None,
+            usage=lambda value: usage,
+            happened=True,
+        )
+        await self.rein.engine.run(io, entry)
+        if entry.refusal is not None:
+            raise entry.refusal
+
+
+def _session_call(session: Session) -> Any:
+    """A call to hand to `view` for text that belongs to a session, not to a call."""
+    return Call("", session.id, "tool", "", {}, ToolInfo(""), agent=session.agent)
+
+
+def _refused(error: BaseException) -> bool:
+    return isinstance(error, (ApprovalRejected, ApprovalExpired))

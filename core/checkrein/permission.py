@@ -1,0 +1,415 @@
+"""Permission for a call that plugins ask about: ask people, wait or suspend, use it up once."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from checkrein import codec
+from checkrein.approval import masked_paths, request_of
+from checkrein.channels import Asking
+from checkrein.entry import Entry, outermost
+from checkrein.errors import (
+    ApprovalExpired,
+    ApprovalPending,
+    ApprovalRejected,
+    ConfigError,
+    Conflict,
+    Denied,
+)
+from checkrein.store import Batch, Put, Record
+from checkrein.verdicts import Ask
+
+if TYPE_CHECKING:
+    from checkrein._io import IO
+    from checkrein.call import Call
+    from checkrein.checks import Checked, PostChecked
+    from checkrein.rein import Rein
+
+SHOWN = 100_000
+"""Characters of arguments that a person is shown; what is left out counts as masked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """Permission for one call: the records it uses up, and arguments that were edited."""
+
+    ids: tuple[str, ...]
+    arguments: dict[str, Any] | None = None
+
+
+class Permissions:
+    """Asks for, and uses, the approvals of one Rein."""
+
+    def __init__(self, rein: Rein) -> None:
+        self.rein = rein
+        self.store = rein.store
+        self.approvals = rein.approvals
+        self._lock = threading.Lock()
+        self._asking: dict[str, Asking] = {}
+        self._told: dict[str, None] = {}
+        """Requests that the channels of this process know: each is told once."""
+
+    def puts(self, ids: tuple[str, ...], state: str, before: str) -> tuple[Put, ...]:
+        """Row changes that use up approvals, on the condition that nobody else did."""
+        changes: list[Put] = []
+        for id in ids:
+            record = self.store.record("approval", id)
+            if record is None:
+                raise Conflict(f"approval {id} is gone from the store")
+            changes.append(
+                Put("approval", id, state, record.body, record.session, record.label, (before,))
+            )
+        return tuple(changes)
+
+    def _bound(self, call: Call) -> dict[str, Any]:
+        """What a decision is bound to, beside the arguments."""
+        return {
+            "call": call.id,
+            "call_kind": call.kind,
+            "tool": call.name,
+            "session": call.session,
+            "tool_digest": call.tool.digest(),
+        }
+
+    async def obtain(
+        self, io: IO, entry: Entry, call: Call, tree: dict[str, Any], checked: Checked
+    ) -> Granted | None:
+        """Permission for a call that plugins ask about; waits, suspends or raises.
+
+        None: somebody else has used the approval for this very call.
+        """
+        digest = self.approvals.digest(self._bound(call), tree)
+        open_asks = [
+            (plugin, ask)
+            for plugin, ask in checked.asks
+            if not self._covered(entry.approved, digest, plugin, ask)
+        ]
+        if not open_asks:
+            return Granted(entry.approved)
+        id = _id("before", call, digest, open_asks)
+        if self.store.record("approval", id) is None:
+            if not self._suspends(entry):
+                io.may_wait(f"the approval of {call.name} {call.id}")
+            await self._request(io, entry, call, tree, id, digest, open_asks)
+        record = await self._answered(io, entry, call, id)
+        if record.state in ("started", "done"):
+            return None
+        if record.state != "approved":
+            if entry.session.on_rejected == "rollback":
+                # The outermost call rolls back, when it ends: an outer one is still at work.
+                entry.session.rollback_by = outermost(call.session) or call.id
+                entry.session.rollback_wanted = "rejected"
+            await self.rein.engine.refuse(io, entry, call, tree, refusal_of(record))
+        return Granted((*entry.approved, record.id), self.approvals.edits(record))
+
+    def _covered(self, ids: tuple[str, ...], digest: str, plugin: str, ask: Ask) -> bool:
+        """Whether an approval was given for exactly this call, and for what this rule wants."""
+        for id in ids:
+            record = self.store.record("approval", id)
+            if record is None or record.state != "approved":
+                continue
+            if (record.body.get("edited_digest") or record.body["digest"]) != digest:
+                continue
+            if any(wanted(plugin, ask) == list(asked) for asked in record.body["asks"]):
+                return True
+        return False
+
+    async def _request(
+        self,
+        io: IO,
+        entry: Entry,
+        call: Call,
+        tree: dict[str, Any],
+        id: str,
+        digest: str,
+        asks: list[tuple[str, Ask]],
+        kind: str = "before",
+    ) -> None:
+        if not self._answerable():
+            refusal = Denied(
+                f"{asks[0][1].reason}; nobody can be asked (no approver plugin, and answers "
+                "from the store are off)",
+                rule=asks[0][1].rule,
+                tool=call.name,
+                call_id=call.id,
+                plugin=asks[0][0],
+                code="no_approver",
+            )
+            await self.rein.engine.refuse(io, entry, call, tree, refusal)
+        now = self.rein.clock()
+        shown = self.rein.journal.view(call, dict(call.arguments), "person", SHOWN)
+        limits = [a.expires for _, a in asks if a.expires is not None]
+        expires = now + round(min([*limits, self.rein.approval_expires]) * 1e6)
+        groups = [set(a.who) for _, a in asks if a.who]
+        who = sorted(set.intersection(*groups)) if groups else []
+        if groups and not who:
+            raise ConfigError(f"{call.name}: rules ask different people, and nobody is in all")
+        risks = ("low", "medium", "high")
+        body = {
+            **self._bound(call),
+            "kind": kind,
+            "agent": call.agent,
+            "digest": digest,
+            "asks": [wanted(plugin, ask) for plugin, ask in asks],
+            "reason": self.rein.journal.view(call, "; ".join(a.reason for _, a in asks), "person"),
+            "rule": ", ".join(a.rule for _, a in asks if a.rule),
+            "risk": max((a.risk for _, a in asks), key=risks.index),
+            "who": who,
+            "quorum": max(a.quorum for _, a in asks),
+            "expires": expires,
+            "arguments": shown,
+            "masked": masked_paths(codec.describe(dict(call.arguments), 1 << 60), shown),
+            "keyed": entry.keyed,
+        }
+        payload = {
+            "name": call.name,
+            "kind": call.kind,
+            "arguments": tree,
+            "task": call.task,
+            "parent": call.parent,
+            "labels": dict(call.labels),
+            "id": id,
+        }
+        event = self.rein.journal.event(
+            "approval_requested", call.id, payload, id=id, tool=call.name, rule=body["rule"],
+            reason=body["reason"], risk=body["risk"], expires=expires, masked=body["masked"],
+            asked=kind,
+        )  # fmt: skip
+        put = Put("approval", id, "pending", body, call.session, call.name, ("",))
+        # An action that has been done is reviewed whatever became of its session since.
+        admit = entry.admit and kind == "before"
+        batch = Batch(call.session, (event,), event.at, entry.session.fence, admit, puts=(put,))
+        try:
+            await self.rein.engine.commit(io, batch)
+        except Conflict:
+            if self.store.record("approval", id) is None:
+                raise
+
+    def _answerable(self) -> bool:
+        return bool(self.rein.plugins.chains["on_approval"]) or self.rein.answer_from_store
+
+    def _suspends(self, entry: Entry) -> bool:
+        """Whether this entry suspends rather than blocks while a person decides."""
+        wait = entry.wait or entry.session.wait
+        return wait == "suspend" or (wait == "auto" and entry.can_suspend)
+
+    def _open(self, id: str) -> bool:
+        record = self.store.record("approval", id)
+        return (
+            record is not None
+            and record.state == "pending"
+            and record.body["expires"] > self.rein.clock()
+        )
+
+    async def _answered(self, io: IO, entry: Entry, call: Call, id: str) -> Record:
+        """The record once it is final; raises `ApprovalPending` where the entry suspends."""
+        record = self.approvals.fresh(id)
+        if record.state != "pending":
+            return record
+        suspends = self._suspends(entry)
+        if not suspends:
+            io.may_wait(f"approval {id}")
+        asking = self._tell(io, call, record)
+        if suspends:
+            if asking is not None and io.can_wait():
+                await asking.told()
+        else:
+            self.rein.log.info("%s %s waits for approval %s", call.name, call.id, id)
+            left = (record.body["expires"] - self.rein.clock()) / 1e6
+            try:
+                await io.wait(
+                    lambda: not self._open(id) or (asking is not None and asking.hopeless()),
+                    time.monotonic() + max(0.0, left),
+                    f"approval {id}",
+                )
+            finally:
+                self._untell(id, asking)
+        record = self.approvals.fresh(id)
+        try:
+            if record.state == "pending" and asking is not None and asking.hopeless():
+                self.approvals.hopeless(record)
+            elif record.state == "pending" and not suspends:
+                self.approvals.expire(record)
+        except Conflict:
+            self.rein.log.info("approval %s was decided at the last moment", id)
+        record = self.approvals.fresh(id)
+        if record.state == "pending":
+            entry.session.tokens.add(id)
+            raise ApprovalPending(id, call_id=call.id, tool=call.name)
+        return record
+
+    def _tell(self, io: IO, call: Call, record: Record) -> Asking | None:
+        """Tell every channel of this process, once."""
+        with self._lock:
+            if record.id in self._told:
+                return self._asking.get(record.id)
+            if len(self._told) >= 10_000:
+                self._told.pop(next(iter(self._told)))
+            self._told[record.id] = None
+            request = request_of(record, lambda: self._open(record.id))
+            asking = self._asking[record.id] = Asking(self.rein, io, call, request)
+        asking.tell()
+        return asking
+
+    def _untell(self, id: str, asking: Asking | None) -> None:
+        if asking is None:
+            return
+        asking.stop()
+        with self._lock:
+            self._asking.pop(id, None)
+            if self._open(id):
+                # Its waiter was cancelled: whoever asks again must reach somebody.
+                self._told.pop(id, None)
+
+    # -- after the call
+
+    async def after(self, io: IO, entry: Entry, call: Call, folded: PostChecked) -> None:
+        """A person reviews what has been done: anything but a yes undoes this one action."""
+        tree = codec.encode_arguments(call.arguments, entry.tool.opaque)
+        digest = self.approvals.digest(self._bound(call), tree)
+        id = _id("after", call, digest, folded.asks)
+        refusal: Denied | None
+        try:
+            if self.store.record("approval", id) is None:
+                await self._request(io, entry, call, tree, id, digest, folded.asks, "after")
+            refusal = await self.review(io, entry, call, id)
+        except Denied as nobody:
+            await self.rein.rollbacks.one(io, call.id, "rejected")
+            refusal = nobody
+        if refusal is not None:
+            folded.outcome = folded.outcome.replace(value=None, error=refusal)
+
+    async def review(self, io: IO, entry: Entry, call: Call, id: str) -> Denied | None:
+        """What the reviewer said of an action that has been done; None for a yes."""
+        record = await self._answered(io, entry, call, id)
+        if record.state in ("rejected", "expired"):
+            await self.rein.rollbacks.one(io, call.id, "rejected")
+            return refusal_of(record)
+        return None
+
+    # -- resuming
+
+    async def resume(self, io: IO, token: str) -> Any:
+        """Run the call that waited for `token`, once; everybody else gets its outcome."""
+        deadline = time.monotonic() + self.rein.hold_wait
+        while True:
+            record = self.approvals.fresh(token)
+            await self._refuse(io, record)
+            entry = self._entry(record)
+            if record.state != "approved" or record.body["kind"] == "after":
+                found = await self.rein.recorded.other(io, entry, _call_of(entry, record))
+                return found.value
+            try:
+                session = self.rein.lifecycle.take(record.session)
+            except Conflict:
+                continue  # somebody was faster by a moment
+            if session is None:
+                # Its owner may be running this very call; a session that is over is refused.
+                fence = self._fence(record.session)
+                waiting = await io.wait(
+                    lambda was=fence: (  # type: ignore[misc]
+                        self._state(token) != "approved" or self._fence(record.session) != was
+                    ),
+                    deadline,
+                    f"the owner of session {record.session}",
+                )
+                if not waiting:
+                    raise self.rein.lifecycle.busy(record.session)
+                continue
+            try:
+                entry.session = session
+                entry.approved = (token,)
+                return (await self.rein.engine.run(io, entry)).value
+            finally:
+                self.rein.lifecycle.put_back(session)
+
+    async def _refuse(self, io: IO, record: Record) -> None:
+        """Raise what stands in the way of resuming."""
+        call, name = record.body["call"], record.body["tool"]
+        if record.state == "pending":
+            raise ApprovalPending(record.id, call_id=call, tool=name)
+        if record.state in ("rejected", "expired"):
+            if record.body["kind"] == "after":
+                await self.rein.rollbacks.one(io, call, "rejected")
+            raise refusal_of(record)
+
+    def _entry(self, record: Record) -> Entry:
+        """The recorded call, as it was approved. Raises `ConfigError`, `Conflict`."""
+        name = record.body["tool"]
+        kept = self.approvals.kept(record)
+        tool = self.rein.tools.get(name)
+        if kept["kind"] != "tool" or tool is None or tool.fn is None:
+            raise ConfigError(
+                f"approval {record.id}: {name} is not a tool of this process; name the application "
+                "that declares it (--app module:rein), or resume through its framework's adapter"
+            )
+        if name in self.rein.tools.ambiguous:
+            raise ConfigError(
+                f"approval {record.id}: several functions are called {name}; declare the one that "
+                "is meant with rein.tool(name=...)"
+            )
+        if record.body["tool_digest"] != tool.info.digest():
+            raise Conflict(f"approval {record.id} is void: the definition of {name} changed since")
+        tree = self.approvals.edits(record) or kept["arguments"]
+        return Entry(
+            tool,
+            codec.decode_arguments(tree, tool.classes, {}),
+            self.rein.session(id=record.session),
+            call_id=record.body["call"],
+            keyed=True,
+            parent=kept["parent"],
+            task=kept["task"],
+            labels=kept["labels"],
+        )
+
+    def _state(self, token: str) -> str:
+        record = self.store.record("approval", token)
+        return "" if record is None else record.state
+
+    def _fence(self, session: str) -> tuple[str, int]:
+        """Who owns a session, in a form that changes with the owner."""
+        from checkrein import owner
+
+        row = self.store.session(session)
+        if row is None or not row.owner:
+            return "", 0
+        alive = owner.alive(self.store.owner(row.owner), self.rein.clock())
+        return (row.owner if alive else ""), row.fence
+
+
+def refusal_of(record: Record) -> Denied:
+    """The error for an approval that was not given."""
+    body = record.body
+    details = {"rule": body["rule"], "tool": body["tool"], "call_id": body["call"]}
+    done = "; it had run, and was undone or is reported as left" if body["kind"] == "after" else ""
+    if record.state in ("pending", "expired"):
+        return ApprovalExpired(f"approval {record.id} expired{done}", **details)
+    by = str(body.get("by", ""))
+    why = f": {body['reject_reason']}" if body.get("reject_reason") else ""
+    return ApprovalRejected(f"rejected by {by}{why}{done}", by=by, **details)
+
+
+def wanted(plugin: str, ask: Ask) -> list[Any]:
+    """What one rule asks for: an approval covers it only if it was given for just that."""
+    return [plugin, ask.rule, sorted(ask.who), ask.quorum]
+
+
+def _id(when: str, call: Call, digest: str, asks: list[tuple[str, Ask]]) -> str:
+    """The same question about the same call has the same id, in whatever process."""
+    key = [when, call.id, digest, sorted(codec.canonical(wanted(p, a)).hex() for p, a in asks)]
+    return "ap-" + hashlib.sha256(codec.canonical(key)).hexdigest()[:24]
+
+
+def _call_of(entry: Entry, record: Record) -> Call:
+    from checkrein.call import Call
+
+    arguments: Mapping[str, Any] = entry.arguments
+    return Call(
+        record.body["call"], record.session, "tool", record.body["tool"], arguments,
+        entry.tool.info,
+    )  # fmt: skip

@@ -10,6 +10,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any
 
 import pluggy
@@ -85,7 +86,7 @@ class _Pluggy(pluggy.PluginManager):
                 getattr(type(plugin), name, None) is not getattr(Plugin, name)
                 or name in vars(plugin)
             ):
-                marked = dict(_NO_OPTIONS)
+                marked = dict(_NO_OPTIONS) if _hookable(plugin, name, function) else None
         if marked is None:
             return None
         if marked.get("wrapper") or marked.get("hookwrapper"):
@@ -94,6 +95,26 @@ class _Pluggy(pluggy.PluginManager):
                 "checkrein return verdicts and cannot wrap each other: remove wrapper=True"
             )
         return marked
+
+
+def _hookable(plugin: object, name: str, function: Any) -> bool:
+    """Whether an attribute is a hook; a callable object is bound first, as pluggy wants it.
+
+    None means: this hook of a base class is switched off.
+    """
+    if function is None or inspect.isroutine(function):
+        return function is not None
+    call = getattr(type(function), "__call__", None)  # noqa: B004 - the method itself is wanted
+    if not inspect.isfunction(call):
+        raise PluginError(f"plugin {type(plugin).__name__}: {name} must be a function or method")
+    try:
+        setattr(plugin, name, MethodType(call, function))
+    except AttributeError:
+        raise PluginError(
+            f"plugin {type(plugin).__name__}: {name} is a callable object, and the plugin does "
+            "not let it be bound; write a method that calls it"
+        ) from None
+    return True
 
 
 class Plugins:

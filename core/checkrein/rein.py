@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 
-from checkrein._io import AsyncIO, Portal, SyncIO, finish
+from checkrein._io import AsyncIO, Portal, SyncIO, finish, is_awaitable
 from checkrein.call import Usage
 from checkrein.engine import Engine
 from checkrein.entry import CURRENT, OPTIONS, Entry, seen, undone_around
@@ -193,7 +193,7 @@ class Rein:
         for impl in self.plugins.chains["start"]:
             try:
                 waiting = impl(self)
-                if hasattr(waiting, "__await__"):
+                if is_awaitable(waiting):
                     self.portal.run(waiting, what=f"start of plugin {impl.plugin}", timeout=60)
             except ConfigError as error:
                 raise type(error)(f"plugin {impl.plugin}: {error}") from error
@@ -622,13 +622,18 @@ class Rein:
             for impl in self.plugins.chains["on_event"]:
                 try:
                     waiting = impl(event)
-                    if hasattr(waiting, "__await__"):
-                        self.portal.submit(waiting)
+                    if is_awaitable(waiting):
+                        self.portal.submit(waiting).add_done_callback(
+                            lambda done, impl=impl: done.cancelled()  # type: ignore[misc]
+                            or self._unheard(impl.plugin, done.exception())
+                        )
                 except Exception as error:
                     # An observer has no say: the call goes on.
-                    self.log.error(
-                        "on_event of plugin %s raised %s", impl.plugin, type(error).__name__
-                    )
+                    self._unheard(impl.plugin, error)
+
+    def _unheard(self, plugin: str, error: BaseException | None) -> None:
+        if error is not None:
+            self.log.error("on_event of plugin %s raised %s", plugin, type(error).__name__)
 
     def close(self) -> None:
         """Close the plugins, the store and the portal. Open sessions stay open in the store."""

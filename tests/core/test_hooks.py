@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from checkrein import Answer, Call, Deny, Hold, Plugin, Rein, Rewrite, errors, hookimpl
+from checkrein import Answer, Ask, Call, Deny, Hold, Plugin, Rein, Rewrite, errors, hookimpl
 
+from checkrein.entry import Entry
 
 def run(go: Any, *plugins: Any, **settings: Any) -> tuple[list[int], Any]:
     """(effects, result or error)."""
@@ -447,21 +448,24 @@ def test_an_outside_verdict_is_asked_for_once_for_each_call(go, verdict) -> None
 
 
 def test_an_outside_verdict_is_stored_for_the_key_of_the_call(go, tmp_path) -> None:
-    """A framework that enters the call again does not pay for the verdict again."""
-    from checkrein.entry import Entry
+    """A framework that enters a paused call again does not pay for the verdict again."""
+    outside = Outside((Ask("sure?"), Hold("a", 1, "calls", 9)))
+    effects: list[int] = []
 
-    outside = Outside(Deny("no", rule="r"))
+    def enter(rein: Rein) -> Any:
+        tool = rein.declare("t", fn=effects.append)
+        entry = Entry(tool, {"object": 1}, rein.session(id="s"), call_id="key", keyed=True)
+        with rein.session(id="s", agent="a", wait="suspend") as entry.session:
+            return (
+                rein.enter(entry) if go.mode == "sync" else asyncio.run(rein.aenter(entry))
+            )
+
     url = f"sqlite:///{tmp_path}/s.db"
-    for _ in range(2):
-        with Rein(plugins=[outside], store=url) as rein:
-            tool = rein.declare("t", fn=lambda n: n)
-            with rein.session(id="one", on_error="keep", wait="suspend") as session:
-                entry = Entry(tool, {"n": 1}, session, call_id="key", keyed=True)
-                with pytest.raises(errors.Denied):
-                    go.run(rein, "enter", entry) if go.mode == "sync" else asyncio.run(
-                        rein.aenter(entry)
-                    )
-                rein.store.close() if False else None
-                rein.lifecycle.untrack if False else None
-                break
+    with Rein(plugins=[outside], store=url) as rein:
+        with pytest.raises(errors.ApprovalPending) as pending:
+            enter(rein)
+        rein.approvals.approve(pending.value.token, by="anna")
+    with Rein(plugins=[outside], store=url) as rein:
+        enter(rein)
+    assert effects == [1]
     assert len(outside.asked) == 1

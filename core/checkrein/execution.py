@@ -404,7 +404,8 @@ class Execution:
                 session.late.discard(mark)
                 session.running.discard(mark)
                 if session.rollback_wanted:
-                    finish(self.rein.engine.deferred(self.rein.sync_io, session, call.id))
+                    engine = self.rein.engine
+                    finish(engine.deferred(self.rein.sync_io, session, call.id))
 
         # On a thread of its own: the future may end on a loop, and undoing takes time.
         def apart(done: Any) -> None:

@@ -326,13 +326,14 @@ def build(name: str, options: dict[str, Any]) -> object:
                     f"(known: {', '.join(parameters) or 'none'})"
                 )
     try:
-        return factory(**options)  # type: ignore[no-any-return]
+        made: object = factory(**options)
     except ConfigError as error:
         raise type(error)(f"plugins.{name}: {error}") from error
     except Exception as error:
         raise PluginError(
             f"plugins.{name}: {type(error).__name__}: {error}"
         ) from error
+    return made
 
 
 def names(plugins: Sequence[tuple[str, object]]) -> list[str]:

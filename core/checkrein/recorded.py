@@ -108,8 +108,7 @@ class Recorded:
         if row is None:
             return False
         if session is not None and row.owner == self.rein.owner_id():
-            mark = f"{call.id}#"
-            return any(r == call.id or r.startswith(mark) for r in list(session.running))
+            return session.runs(call.id)
         return owner.alive(self.store.owner(row.owner), self.rein.clock())
 
     def _ended(self, entry: Entry, events: list[Event]) -> Outcome | None:

@@ -30,6 +30,8 @@ from checkrein.telemetry import Telemetry
 from checkrein.tools import Tool, Tools
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from opentelemetry.trace import TracerProvider
 
     from checkrein.approval import Approvals
@@ -166,6 +168,7 @@ class Rein:
         self._owner_pid = 0
         self._stop_beating: threading.Event | None = None
         self._closed = False
+        self._observing: set[Future[Any]] = set()
         self._lazy: dict[str, Any] = {}
         try:
             self._start()
@@ -623,13 +626,22 @@ class Rein:
                 try:
                     waiting = impl(event)
                     if is_awaitable(waiting):
-                        self.portal.submit(waiting).add_done_callback(
-                            lambda done, impl=impl: done.cancelled()  # type: ignore[misc]
-                            or self._unheard(impl.plugin, done.exception())
-                        )
+                        self._observe(impl.plugin, waiting)
                 except Exception as error:
                     # An observer has no say: the call goes on.
                     self._unheard(impl.plugin, error)
+
+    def _observe(self, plugin: str, waiting: Awaitable[Any]) -> None:
+        """Let an asynchronous observer look; nobody waits for it before the Rein closes."""
+        future = self.portal.submit(waiting)
+        self._observing.add(future)
+
+        def done(future: Future[Any]) -> None:
+            self._observing.discard(future)
+            if not future.cancelled():
+                self._unheard(plugin, future.exception())
+
+        future.add_done_callback(done)
 
     def _unheard(self, plugin: str, error: BaseException | None) -> None:
         if error is not None:
@@ -646,6 +658,10 @@ class Rein:
             with contextlib.suppress(Exception):
                 # A store that fails now has been reported by the calls that needed it.
                 finish(self.lifecycle.leave(self.sync_io, self._spare, None))
+        if self._observing:
+            from concurrent.futures import wait
+
+            wait(set(self._observing), timeout=5.0)
         for impl in self.plugins.chains.get("close", ()):
             try:
                 impl()

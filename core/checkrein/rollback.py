@@ -96,7 +96,7 @@ class Rollbacks:
     ) -> RollbackReport | None:
         """Roll back now, or at the end of the outermost call if asked for inside one."""
         call = outermost(session_id)
-        if call and session is not None and call not in session.running:
+        if call and session is not None and not session.runs(call):
             # A task or thread that outlived its call: nobody is left to do it later.
             call = ""
         if dry_run or not call:

@@ -85,7 +85,7 @@ class Session:
         self.parent = ""
         self.steps = itertools.count(1)
         self.running: set[str] = set()
-        """Ids of calls that this process is executing."""
+        """Marks of the calls that this process is executing: see `runs`."""
         self.late: set[str] = set()
         """Ids of calls that were given up and may still act."""
         self.fence: int | None = None
@@ -105,6 +105,11 @@ class Session:
 
     def __repr__(self) -> str:
         return f"Session({self.id!r}, agent={self.agent!r})"
+
+    def runs(self, call: str) -> bool:
+        """Whether this process is executing a call, or still waits for one that it gave up."""
+        mark = f"{call}#"
+        return any(r == call or r.startswith(mark) for r in list(self.running))
 
     # -- entering and leaving
 

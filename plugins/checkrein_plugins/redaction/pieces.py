@@ -34,12 +34,14 @@ def joint(data: bytes, start: int, end: int) -> int:
         at = data.rfind(mark, half, end)
         if at > 0:
             return at + 1
-    at = data.rfind(b" ", half, end)
-    while at > start:
-        word = data[at - 3 : at]
+    at = end
+    for _ in range(4):
+        at = data.rfind(b" ", half, at)
+        word = data[at - 3 : at] if at > 2 else b""
         if word.isalpha() and word.islower():
             return at + 1
-        at = data.rfind(b" ", half, at)
+        if at <= half:
+            break
     return last_joint(data, start, end)
 
 

@@ -210,7 +210,7 @@ DETECTORS = (
             rb"(?i)(?:\bssn|social|\bitin\b|taxpayer|card|visa|\bcc\b)[^0-9\x00]{1,24}\d",
             rb"\b\d\d \d{3} \d{3} \d{3}\b", rb"\.\d{3}-\d\d\b",
             rb"\b(?:\d\d)?\d{6}[-+]\d{4}", rb"\b[12] \d\d \d\d ",
-           
+
             (rb"(?i)(?:\bbsn\b|burgerservice|\bsofi|steuer|national.?id|identity.?num"
             rb"|\bid.?number|\bsin\b|social ins|\bcpf\b|tax.?num|tax.?id|insurance.?num|aadha"
             rb"|pesel|personal.?id)[^0-9\x00]{1,20}\d"),

@@ -200,6 +200,16 @@ def test_streams_end_with_a_denial_where_a_category_is_blocked() -> None:
         ({"per_tool": {"send": {"keep": ["emial"]}}}, "emial"),
         ({"per_tool": {"send": {"fields": {"to": "hide"}}}}, "per_tool.send.fields.to"),
         ({"binary": "skip"}, "binary"),
+        ({"custom": {"email": {"pattern": "x"}}}, "custom.email"),
+        ({"custom": {"Bad Name": {"pattern": "x"}}}, "custom.Bad Name"),
+        ({"custom": {"ticket": {"pattern": "TCK-(\\d{6}"}}}, "custom.ticket.pattern: RE2 refuses"),
+        ({"custom": {"ticket": {"pattern": "x{2000}"}}}, "custom.ticket.pattern: RE2 refuses"),
+        ({"custom": {"ticket": {"pattern": "(a)(?=b)"}}}, "custom.ticket.pattern: RE2 refuses"),
+        ({"custom": {"ticket": {"pattern": "x*"}}}, "empty"),
+        ({"custom": {"ticket": {"words": "one"}}}, "custom.ticket.words"),
+        ({"custom": {"ticket": {"words": ["日本"]}}}, "Latin-1"),
+        ({"custom": {"ticket": {"pattern": "x", "words": ["y"]}}}, "either"),
+        ({"custom": {"ticket": {"regex": "x"}}}, "custom.ticket.regex"),
     ],
 )
 def test_bad_configuration_is_refused_with_its_key(settings: dict[str, Any], named: str) -> None:
@@ -230,3 +240,38 @@ def test_a_blocked_history_is_blocked_again() -> None:
     call = model_call(messages=[{"role": "user", "parts": [{"type": "text", "content": text}]}])
     first = plugin.pre_call(call)
     assert isinstance(first, Deny) and plugin.pre_call(call) == first
+
+
+def test_categories_of_ones_own_work_like_the_built_in_ones() -> None:
+    plugin = Redaction(
+        custom={
+            "ticket": {"pattern": r"TCK-\d{6}"},
+            "project": {"words": ["Nightingale", "blue heron"]},
+            "even": {"pattern": r"N\d{3}", "check": lambda text: int(text[1:]) % 2 == 0},
+        },
+        arguments={"ticket": "block"},
+        requests={"ticket": "keep"},
+    )
+    call = tool_call("note", text="The Blue Heron team, N124 and N123")
+    assert arguments_after(plugin, call) == {"text": "The [PROJECT] team, [EVEN] and N123"}
+    denied = plugin.pre_call(tool_call("note", text="see TCK-123456"))
+    assert isinstance(denied, Deny) and denied.reason == "ticket in text"
+    assert plugin.view(call, "TCK-123456, nightingale", "log") == "[TICKET], [PROJECT]"
+    assert plugin.pre_call(model_call(system="TCK-123456")) is None
+
+
+def test_own_patterns_hold_in_streams_too() -> None:
+    plugin = Redaction(custom={"project": {"words": ["operation blue heron"]}})
+    text = 'He said "the operation blue heron is on", and wrote to casey.lund@example.org.\nDone'
+    whole = 'He said "the [PROJECT] is on", and wrote to [EMAIL].\nDone'
+    for cut in range(len(text)):
+        stream = plugin.open_stream(model_call(), "text")
+        assert stream is not None
+        parts = [stream.feed(text[:cut]), stream.feed(text[cut:]), stream.flush()]
+        assert "".join(map(str, parts)) == whole
+
+
+def test_other_fields_of_an_answer_are_redacted_too() -> None:
+    answer = {"role": "assistant", "parts": [], "structured": {"mail": MAIL}}
+    verdict = Redaction().post_call(model_call(messages=[]), Outcome("done", answer))
+    assert verdict == Replace({"role": "assistant", "structured": {"mail": "[EMAIL]"}, "parts": []})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from checkrein.errors import ConfigError
 from checkrein_plugins.redaction import CATEGORIES, DetectorFailed, redact, scan
 from checkrein_plugins.redaction.engine import Engine
 from checkrein_plugins.redaction.findings import Finding, resolve
+from checkrein_plugins.redaction.tokens import TOKENS
 
 FOUND = {
     "email": [
@@ -249,3 +251,46 @@ def test_hostile_texts_take_linear_time(tmp_path: Path) -> None:
         [sys.executable, str(script)], capture_output=True, text=True, check=False
     )
     assert done.stdout == "done\n", done.stderr[-500:]
+
+
+@pytest.mark.parametrize("row", range(len(TOKENS)), ids=lambda row: f"{row}-{TOKENS[row][0]}")
+@settings(max_examples=8, deadline=None)
+@given(st.data())
+def test_every_row_of_the_table_of_tokens_is_found(row: int, data: st.DataObject) -> None:
+    tokens = st.from_regex(TOKENS[row][1], fullmatch=True)
+    tokens = tokens.filter(re.compile(rb"\d(?:.*[A-Za-z0-9])?=*$").search)
+    token = data.draw(tokens).decode("ascii")
+    text = f"use {token} for that"
+    assert [text[f.start : f.end].rstrip("=") for f in scan(text, ["secret"])] == [
+        token.rstrip("=")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('algolia_key := "k3jd82hf91kal0s9d8f7g6h5j4k3l2m1"', "k3jd82hf91kal0s9d8f7g6h5j4k3l2m1"),
+        ("SNYK_TOKEN=8a3c9e5d-1b7f-4c2a-9e8d-7f6b5a4c3d2e", "8a3c9e5d-1b7f-4c2a-9e8d-7f6b5a4c3d2e"),
+        (
+            "curl -H 'X-Api-Key: RG26AcQpcD6wfg1MsPujJkyFdCNTKy1A'",
+            "RG26AcQpcD6wfg1MsPujJkyFdCNTKy1A",
+        ),
+        ("MYSQL_PWD: 'pa55-W0rd!x'", "pa55-W0rd!x"),
+    ],
+)
+def test_values_behind_secret_names(text: str, value: str) -> None:
+    assert [text[f.start : f.end] for f in scan(text, ["secret"])] == [value]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'primary_key = "a1b2c3d4e5f6a7b8c9d0e1f2"', 'next_page_token: "CAUQAA9x8y7z6w5v4u3t2s1r"',
+        "token_count: 1234567890123456", 'secret_name = "prod/payments/stripe"', "password=None",
+        'password: "********"', "def set_password(self, password: str) -> None:", "--token TOKEN",
+        "if token == previous_token_value_1:", 'key = "value-of-the-day"', "password_hash(user)",
+        "tokenizer = AutoTokenizer.from_pretrained('bert-base-uncased')", "pass the_argument_2 on",
+    ],
+)  # fmt: skip
+def test_names_and_code_are_no_secrets(text: str) -> None:
+    assert redact(text) == text

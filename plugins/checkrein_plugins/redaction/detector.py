@@ -37,6 +37,8 @@ class Detector:
     byte. Only for patterns whose matches are short, or the time would grow with their square."""
     dense: bool = False
     """Candidates are frequent in ordinary text: worth to search only close to a trigger."""
+    lines: bool = False
+    """A value may hold words and quotes: only line breaks are joints then, for all detectors."""
     lookback: bool = False
     """A match may begin in front of the stretch: its value stands behind words in the pattern."""
 

@@ -46,6 +46,7 @@ class Engine:
         self.categories = categories
         self.detectors = tuple(row for row in detectors if row.categories & categories)
         self.pem = "secret" in categories
+        self._lines = any(row.lines for row in self.detectors)
         self._lock = threading.Lock()
         self._match: _Match | None = None
         self._canary = -1
@@ -65,7 +66,7 @@ class Engine:
                 triggers.setdefault(trigger, []).append(index)
             self._all_runs.append(
                 (
-                    matcher(detector.pattern),
+                    matcher(detector.pattern, lines=detector.lines),
                     detector.check,
                     detector.retry,
                     detector.lookback,
@@ -112,12 +113,12 @@ class Engine:
             opening, header = pieces.pem_header(data, start, limit, final)
             if opening >= 0:
                 if header < 0:
-                    end = pieces.last_joint(data, start, opening)
+                    end = pieces.last_joint(data, start, opening, self._lines)
                     return Step(self._upto(data, start, end, found) if end else start)
                 return self._block(data, start, opening, header, final, found)
         if final and size <= start + pieces.PIECE:
             return Step(self._upto(data, start, size, found))
-        end = pieces.joint(data, start, limit) if final else pieces.last_joint(data, start, limit)
+        end = (pieces.joint if final else pieces.last_joint)(data, start, limit, self._lines)
         if end > start:
             return Step(self._upto(data, start, end, found))
         if size < start + pieces.PIECE + (0 if final else pieces.AHEAD):
@@ -172,7 +173,7 @@ class Engine:
             return
         if end - start > 2 * SMALL and self._worth_cutting(hits):
             while end - start > 2 * SMALL:
-                cut = pieces.joint(data, start, start + SMALL)
+                cut = pieces.joint(data, start, start + SMALL, self._lines)
                 if cut == 0:
                     break
                 self._piece(data, start, cut, found)

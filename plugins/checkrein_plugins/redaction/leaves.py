@@ -15,6 +15,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 from checkrein_plugins.redaction.faults import Unredactable
@@ -50,7 +51,7 @@ class Leaves:
         kind = type(value)
         if kind is str:
             self.parts += (value, END)
-        elif kind is dict:
+        elif kind is dict or kind is MappingProxyType:
             self._mapping(value, depth)
         elif kind is list or kind is tuple:
             self._items(value, depth)

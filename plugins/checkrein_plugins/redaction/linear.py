@@ -13,15 +13,17 @@ MEMORY = 64 << 20
 time on random text (seconds for a megabyte)."""
 
 
-def options(**changes: Any) -> re2.Options:
-    """RE2 options of all patterns here: Latin-1 bytes, no captures, enough memory."""
+def options(*, lines: bool = False) -> re2.Options:
+    """RE2 options of all patterns here: Latin-1 bytes, no captures, enough memory.
+
+    `lines`: a match does not reach over a line break.
+    """
     chosen = re2.Options()
     chosen.encoding = re2.Options.Encoding.LATIN1
     chosen.max_mem = MEMORY
     chosen.log_errors = False
     chosen.never_capture = True
-    for name, value in changes.items():
-        setattr(chosen, name, value)
+    chosen.never_nl = lines
     return chosen
 
 
@@ -31,7 +33,9 @@ if ANCHOR is not None:
     ANCHOR = ANCHOR.UNANCHORED
 
 
-def matcher(pattern: bytes) -> Callable[[Any, bytes, int, int], Sequence[tuple[int, int]]]:
+def matcher(
+    pattern: bytes, *, lines: bool = False
+) -> Callable[[Any, bytes, int, int], Sequence[tuple[int, int]]]:
     """Compile `pattern` to a function (ANCHOR, data, start, end) -> spans, the match's own first.
 
     The span is (-1, -1) if there is no match.
@@ -39,12 +43,27 @@ def matcher(pattern: bytes) -> Callable[[Any, bytes, int, int], Sequence[tuple[i
     Raises:
         re2.error: RE2 refuses the pattern.
     """
-    compiled = re2.compile(pattern, options())
+    compiled = re2.compile(pattern, options(lines=lines))
     raw = getattr(getattr(compiled, "_regexp", None), "Match", None)
     if raw is None or ANCHOR is None:
         return functools.partial(_match, compiled)
     # What `search` itself calls, without a generator and a match object: 0.8 us instead of 1.2.
     return raw  # type: ignore[no-any-return]
+
+
+def refusal(pattern: bytes) -> str:
+    """Why RE2 does not take `pattern`; "" if it does."""
+    try:
+        re2.compile(pattern, options())
+        Triggers((pattern,))
+    except re2.error as error:
+        return f"RE2 refuses the pattern: {_told(error)}"
+    return ""
+
+
+def _told(error: Exception) -> str:
+    told = error.args[0] if error.args else ""
+    return told.decode("latin-1") if isinstance(told, bytes) else str(told)
 
 
 def prefix(pattern: bytes) -> Callable[[bytes, int], int]:

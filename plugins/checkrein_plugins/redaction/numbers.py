@@ -171,13 +171,35 @@ def _number(data: bytes, start: int, end: int) -> Finding | None:
     return None
 
 
+def _plain(data: bytes, start: int, end: int) -> Finding | None:
+    """Eleven digits or more in a row: what needs no word beside it."""
+    if glued(data, start, end):
+        return None
+    shape = data[start:end].translate(_AS_SHAPE)
+    for check in _known.get(shape) or _checks_for(shape):
+        if check is not phones.worded_phone:
+            found = check(data, start, end)
+            if found:
+                return found
+    return None
+
+
 DETECTORS = (
+    Detector(
+        "plain_number", frozenset({"credit_card", "national_id"}),
+        rb"\b\d{11,19}\b",
+        (
+            rb"\b(?:[2-689]|1800|2131)\d{11}", rb"\b[1-9]\d{10}\b", rb"\b[12]\d{14}\b",
+            rb"\b\d{18}\b",
+        ),
+        _plain,
+        retry=False,
+    ),
     Detector(
         "number", frozenset({"credit_card", "us_ssn", "phone", "national_id"}),
         rb"[+(]{0,2}\d(?:[ .()/+-]{0,2}\d){6,}",
         (
             rb"\d{4}[ .-]\d{4}[ .-]\d{4}", rb"\b\d{4}[ .-]\d{6}[ .-]\d{4}",
-            rb"\b(?:[2-689]|1800|2131)\d{11}",
             rb"\d\d\d[ .-]\d\d[ .-]\d\d\d\d", rb"\d\d\d\)?[-. /]{0,2}\d\d\d[-. ]\d\d\d\d",
             rb"\+\d[\d .()/-]{4}",
             rb"\b0\d{1,4}\)?[ ./-]\d\d\d\d|\b0[\d)]{1,5}[ ./-]\d{2,3}[ ./-]\d\d",
@@ -188,7 +210,7 @@ DETECTORS = (
             rb"(?i)(?:\bssn|social|\bitin\b|taxpayer|card|visa|\bcc\b)[^0-9\x00]{1,24}\d",
             rb"\b\d\d \d{3} \d{3} \d{3}\b", rb"\.\d{3}-\d\d\b",
             rb"\b(?:\d\d)?\d{6}[-+]\d{4}", rb"\b[12] \d\d \d\d ",
-            rb"\b[1-9]\d{10}\b", rb"\b[12]\d{14}\b",
+
             (rb"(?i)(?:\bbsn\b|burgerservice|\bsofi|steuer|national.?id|identity.?num"
             rb"|\bid.?number|\bsin\b|social ins|\bcpf\b|tax.?num|tax.?id|insurance.?num|aadha"
             rb"|pesel|personal.?id)[^0-9\x00]{1,20}\d"),

@@ -27,24 +27,33 @@ token_end = prefix(rb"[A-Za-z0-9_.+/=%~:-]*")
 """(data, start) -> end of the run of token characters that begins at `start`."""
 
 
-def joint(data: bytes, start: int, end: int) -> int:
-    """Return some joint in `(start, end]`, a late one if possible; 0 if there is none."""
+def joint(data: bytes, start: int, end: int, lines: bool = False) -> int:
+    """Return some joint in `(start, end]`, a late one if possible; 0 if there is none.
+
+    `lines`: only line breaks and NUL count.
+    """
+    if lines:
+        return last_joint(data, start, end, lines)
     half = start + (end - start) // 2
     for mark in (b"\n", b'"', b"\0"):
         at = data.rfind(mark, half, end)
         if at > 0:
             return at + 1
-    at = data.rfind(b" ", half, end)
-    while at > start:
-        word = data[at - 3 : at]
+    at = end
+    for _ in range(4):
+        at = data.rfind(b" ", half, at)
+        word = data[at - 3 : at] if at > 2 else b""
         if word.isalpha() and word.islower():
             return at + 1
-        at = data.rfind(b" ", half, at)
+        if at <= half:
+            break
     return last_joint(data, start, end)
 
 
-def last_joint(data: bytes, start: int, end: int) -> int:
+def last_joint(data: bytes, start: int, end: int, lines: bool = False) -> int:
     """Return the last joint in `(start, end]`; 0 if there is none."""
+    if lines:
+        return max(data.rfind(b"\n", start, end), data.rfind(b"\0", start, end)) + 1
     low = max(data.rfind(mark, start, end) for mark in (b"\n", b"\0", b'"')) + 1
     found = low
     # A word's three letters may lie in front of `start`, its space may not.

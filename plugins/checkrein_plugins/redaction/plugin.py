@@ -10,13 +10,15 @@ from checkrein.errors import ConfigError
 from checkrein.hooks import Plugin, StreamFilter
 from checkrein.verdicts import Deny, Replace, Rewrite, Sink
 from checkrein_plugins.redaction import policy as rules
+from checkrein_plugins.redaction.custom import detectors
+from checkrein_plugins.redaction.engine import Engine
 from checkrein_plugins.redaction.faults import Unredactable
 from checkrein_plugins.redaction.findings import DEFAULT_CATEGORIES, Finding
 from checkrein_plugins.redaction.leaves import BINARY, leaf_paths
 from checkrein_plugins.redaction.memory import Memory, Recent
 from checkrein_plugins.redaction.policy import Policy, ToolPolicy
 from checkrein_plugins.redaction.stream import TextFilter
-from checkrein_plugins.redaction.text import engine_for, known
+from checkrein_plugins.redaction.text import engine_with, known
 from checkrein_plugins.redaction.tree import redacted
 
 BLOBS = frozenset({"blob", "file", "uri", "image", "audio", "video"})
@@ -39,6 +41,8 @@ class Redaction(Plugin):
         per_tool: Settings by tool name or whole-name glob; later ones override earlier ones.
             `keep`: categories that the tool's arguments keep. `arguments`, `results`: as above.
             `fields`: the same by name of a top-level argument.
+        custom: Categories of your own: name to `pattern` (RE2 syntax) or `words`, with
+            `ignore_case` and `check` (called with the matched text). Values lie within a line.
         binary: `refuse` bytes that are not UTF-8, or `keep` them unchecked.
 
     Each of `requests`, `responses`, `arguments` and `results` is one of the actions `redact`,
@@ -59,15 +63,18 @@ class Redaction(Plugin):
         arguments: str | Mapping[str, str] = "redact",
         results: str | Mapping[str, str] = "redact",
         per_tool: Mapping[str, Mapping[str, Any]] | None = None,
+        custom: Mapping[str, Mapping[str, Any]] | None = None,
         binary: str = "refuse",
     ) -> None:
-        chosen = known(categories, DEFAULT_CATEGORIES)
+        own = detectors(custom)
+        built_in = known(categories, DEFAULT_CATEGORIES)
+        chosen = built_in | own.keys()
         if not chosen:
             raise ConfigError("categories: at least one is needed")
         if binary not in BINARY:
             raise ConfigError(f"binary: {binary!r} is none of {', '.join(BINARY)}")
         self.categories = chosen
-        self._engine = engine_for(chosen)
+        self._engine = engine_with(built_in, own)
         self._requests = rules.policy(rules.actions(requests, "requests", chosen))
         self._responses = rules.policy(rules.actions(responses, "responses", chosen))
         self._arguments = rules.actions(arguments, "arguments", chosen)
@@ -117,7 +124,7 @@ class Redaction(Plugin):
         """Filter text and reasoning as they arrive; tool arguments arrive whole."""
         if channel.startswith("tool:") or self._responses.off:
             return None
-        return Stream(self, self._responses, channel)
+        return Stream(self._engine, self._responses, channel)
 
     def _tool(self, name: str) -> ToolPolicy:
         found = self._tools.get(name)
@@ -205,9 +212,14 @@ class Redaction(Plugin):
             return self._each(value, self._message)
         if type(value) is dict and type(value.get("parts")) is list:
             parts, denial = self._each(value["parts"], self._part)
+            rest = {name: value[name] for name in value if name != "parts"}
+            new = rest
+            if denial is None and not self._responses.off:
+                new, denial = self._apply(rest, self._responses, "response", BLOBS)
             if denial:
                 return value, denial
-            return (value if parts is value["parts"] else {**value, "parts": parts}), None
+            same = parts is value["parts"] and new is rest
+            return (value if same else {**new, "parts": parts}), None
         if self._responses.off:
             return value, None
         return self._apply(value, self._responses, "response", BLOBS)
@@ -261,8 +273,8 @@ def _blocked(
 class Stream:
     """Redacts one channel, or ends it with a denial where a category is blocked."""
 
-    def __init__(self, plugin: Redaction, chosen: Policy, channel: str) -> None:
-        self._filter = TextFilter(engine_for(plugin.categories), chosen.kept)
+    def __init__(self, engine: Engine, chosen: Policy, channel: str) -> None:
+        self._filter = TextFilter(engine, chosen.kept)
         self._blocked = chosen.blocked
         self._channel = channel
         self._denied: Deny | None = None

@@ -29,6 +29,8 @@ class Rebuild:
             return value if text is None else text
         if kind is dict:
             return self._mapping(value, path, dict)
+        if kind is MappingProxyType:
+            return self._mapping(value, path, MappingProxyType)
         if kind is list:
             items = self._items(value, path)
             return value if items is None else items
@@ -107,8 +109,6 @@ def _unused(key: Any, made: Mapping[Any, Any], old: Mapping[Any, Any]) -> Any:
 
 
 def _like(value: Mapping[Any, Any], made: dict[Any, Any], path: str) -> Any:
-    if isinstance(value, MappingProxyType):
-        return MappingProxyType(made)
     if isinstance(value, dict):
         try:
             new = copy.copy(value)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from checkrein.errors import ConfigError
+from checkrein_plugins.redaction.detector import Detector
 from checkrein_plugins.redaction.engine import Engine
 from checkrein_plugins.redaction.findings import (
     CATEGORIES,
@@ -24,6 +25,14 @@ def engine_for(categories: frozenset[str]) -> Engine:
 
     modules = (numbers, iban, addresses, secrets, identities)
     return Engine((row for module in modules for row in module.DETECTORS), categories)
+
+
+def engine_with(categories: frozenset[str], own: Mapping[str, Detector]) -> Engine:
+    """The engine for `categories` and own detectors by the name of their category."""
+    if not own:
+        return engine_for(categories)
+    rows = (*engine_for(categories).detectors, *own.values())
+    return Engine(rows, categories | own.keys())
 
 
 def known(

@@ -56,7 +56,8 @@ def _thaw(kept: bytes) -> Tree:
 
 def keep(event: NewEvent) -> Kept:
     """What is kept of an event. Raises `Unencodable` for a view or payload that is no tree."""
-    check_event(event)
+    if not event.kind or not event.call.isascii():
+        check_event(event)
     payload = event.payload
     try:
         return (

@@ -1,8 +1,7 @@
-"""A LangChain agent with redaction, a budget, an approval and an undo. Needs no key.
-    pip install "checkrein[langchain]" && python examples/langchain_agent.py
-"""
+"""A LangChain agent with redaction, a budget, an approval and an undo; it needs no key.
 
-from typing import Any
+Install with `pip install "checkrein[langchain]"`, run with `python examples/langchain_agent.py`.
+"""
 
 from checkrein import Rein
 from checkrein.errors import BudgetExceeded
@@ -11,23 +10,20 @@ from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
 from checkrein_plugins.budget import Budget
 from checkrein_plugins.guardrails import Scope
 from checkrein_plugins.redaction import Redaction
-from langchain.agents import create_agent
-from langchain_core.tools import tool
-from langgraph.checkpoint.memory import InMemorySaver
 
 balance = {"ann": 0}
-THREAD: Any = {"configurable": {"thread_id": "t1"}}
+THREAD = {"configurable": {"thread_id": "t1"}}
 
 
 @tool
-def refund(customer: str, amount: int) -> dict[str, Any]:
+def refund(customer: str, amount: int) -> dict:
     """Refund an amount to a customer."""
     balance[customer] += amount
     return {"customer": customer, "amount": amount}
 
 
-def take_back(result: dict[str, Any]) -> None:
-    """Undo of a refund."""
+def take_back(result: dict) -> None:
+    """Undo a refund."""
     balance[result["customer"]] -= result["amount"]
 
 
@@ -42,8 +38,8 @@ rein = Rein(
 rein.declare("refund", undo=take_back)
 
 steps = [ai("", call("refund", customer="ann", amount=80)), ai("80 refunded")]
-loop = [ai("", call("refund", customer="ann", amount=5)) for _ in range(9)]
-model = ScriptedChatModel(script=steps + loop)
+steps += [ai("", call("refund", customer="ann", amount=5)) for _ in range(9)]
+model = ScriptedChatModel(script=steps)
 guard, saver = CheckreinMiddleware(rein), InMemorySaver()
 agent = create_agent(model, [refund], middleware=[guard], checkpointer=saver)
 

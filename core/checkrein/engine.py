@@ -143,7 +143,7 @@ class Engine:
         """Check, approve and run until nothing asks for another attempt."""
         session = entry.session
         given, handed = tree, entry.arguments
-        attempt = self.journal.next_attempt(call) if entry.keyed else 1
+        attempt = entry.tried + 1
         mark = f"{call.id}#{self.ids.new()}" if entry.keyed else call.id
         lenient = self.observe or entry.happened
         check = bool(self.pre)

@@ -82,6 +82,8 @@ class Entry:
     """Derived from the framework's own ids, so that a resumed run finds its earlier self."""
     keyed: bool = False
     """`call_id` is such a key: a finished call with it is answered from the journal."""
+    tried: int = 0
+    """Attempts that the journal holds under this key; the engine fills it in."""
     parent: str = ""
     task: str = ""
     labels: Mapping[str, str] = _EMPTY

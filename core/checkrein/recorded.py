@@ -63,6 +63,7 @@ class Recorded:
         if not intents:
             return None
         last = intents[-1]
+        entry.tried = last.attempt
         ended = [e for e in events if e.kind in ("outcome", "late") and e.attempt == last.attempt]
         if not ended:
             if self._running(call):

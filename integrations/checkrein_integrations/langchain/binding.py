@@ -51,7 +51,7 @@ class Binder:
         self._unknown: dict[str, Bound] = {}
         self._named: dict[str, Tool] = {}
 
-    def of(self, tool: BaseTool, others: Iterable[BaseTool] = ()) -> Bound:
+    def of(self, tool: BaseTool, others: Iterable[Any] = ()) -> Bound:
         """The bound form of a tool. Raises `ConfigError` for what is no LangChain tool.
 
         `others` are the tools beside it: one of them may be its undo.

@@ -186,7 +186,8 @@ class CheckreinCallbackHandler(BaseCallbackHandler):
         return self._calls.get(run_id, "") if run_id is not None else ""
 
     def _begin(self, run_id: UUID, entry: Entry) -> None:
-        entry.call_id = self.rein.ids.new()
+        new: Callable[[], str] = self.rein.ids.new
+        entry.call_id = new()
         step = Step(self.rein, entry)
         self._told(step.begin)
         self._steps[run_id] = step

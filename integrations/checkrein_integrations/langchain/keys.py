@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import marshal
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+from checkrein.codec import is_flat
 
 CHECKPOINTER = "__pregel_checkpointer"
 """Where langgraph 1.x hands a run's checkpointer to its nodes."""
@@ -20,6 +23,8 @@ class Place(NamedTuple):
     """Id of the checkpointed thread; empty without a checkpointer."""
     agent: str
 
+
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=repr).encode
 
 NOWHERE = Place("", "")
 
@@ -44,10 +49,15 @@ def message_of(messages: Sequence[Any], tool_call_id: str) -> str:
     return "?"
 
 
-def call_key(secret: bytes, *parts: Any) -> str:
-    """A call id from what makes the call this one. Keyed: values cannot be guessed from it."""
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=repr)
-    digest = hashlib.blake2b(
-        text.encode("utf-8", "surrogatepass"), digest_size=16, key=secret[:64]
-    )
+def call_key(secret: bytes, arguments: Mapping[str, Any], *place: str | None) -> str:
+    """A call id from what makes the call this one. Keyed: values cannot be guessed from it.
+
+    The order of the arguments makes no difference: a checkpointer may change it.
+    """
+    if is_flat(arguments):
+        # Format 2 knows no references: equal values give equal bytes. A third of JSON's price.
+        text = marshal.dumps((place, sorted(arguments.items())), 2)
+    else:
+        text = _encode((place, arguments)).encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(text, digest_size=16, key=secret[:64])
     return f"lc-{digest.hexdigest()}"

@@ -195,8 +195,8 @@ class _Job:
         last = request.messages[-1].id if request.messages else ""
         self.key = (
             call_key(
-                gate.rein.store.key, self.place.thread, self.session.id, "model", self.model,
-                len(request.messages), last, self.arguments,
+                gate.rein.store.key, self.arguments, self.place.thread, self.session.id, "model",
+                self.model, str(len(request.messages)), last,
             )
             if self.place.thread
             else ""

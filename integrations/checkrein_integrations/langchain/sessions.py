@@ -61,11 +61,12 @@ class Runs:
         session = self.active()
         if session is None:
             if self._factory is not None:
-                session = self._factory(state, runtime)
-                if not isinstance(session, Session) or session.rein is not self.rein:
+                made: Any = self._factory(state, runtime)
+                if not isinstance(made, Session) or made.rein is not self.rein:
                     raise ending(
                         ConfigError("session=: must return rein.session(...) of the same Rein")
                     )
+                session = made
             else:
                 session = self.rein.session(agent=agent)
             await self.rein.lifecycle.open(io, session)
@@ -159,17 +160,22 @@ class Runs:
         """
         with self._lock:
             left = self._busy.get(session.id, 1) - 1
-            waiting = self._paused.setdefault(session.id, set())
-            if paused:
-                waiting.add(key)
-            else:
-                waiting.discard(key)
             if left:
                 self._busy[session.id] = left
+            else:
+                self._busy.pop(session.id, None)
+            waiting = self._paused.get(session.id)
+            if paused:
+                if waiting is None:
+                    waiting = self._paused[session.id] = set()
+                waiting.add(key)
+            elif waiting is None:
                 return False
-            self._busy.pop(session.id, None)
-            if not waiting:
-                del self._paused[session.id]
+            else:
+                waiting.discard(key)
+                if not waiting:
+                    del self._paused[session.id]
+            if left or not waiting:
                 return False
         return session is not self.active() and _is_run(session)
 

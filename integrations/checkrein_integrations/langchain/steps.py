@@ -42,12 +42,13 @@ class _StepIO(SyncIO):
         timeout: float | None,
         is_async: bool,
         late: Callable[[Future[Any]], None],
+        own: bool = False,
     ) -> Any:
         if is_async:
             # Only an entry of ours is async here; somebody else's execution has no timeout.
             value = fn()
             return await value if isinstance(value, _Running) else value
-        return await super().call(fn, timeout=timeout, is_async=is_async, late=late)
+        return await super().call(fn, timeout=timeout, is_async=is_async, late=late, own=own)
 
 
 class Step:

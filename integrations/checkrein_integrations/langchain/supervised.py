@@ -148,8 +148,8 @@ class _Job:
             # The step's id stands for the model's message: it is the same when the step runs
             # again, and another one in a later turn.
             self.key = call_key(
-                owner.rein.store.key, self.place.thread or self.session.id, step,
-                self.tool_call_id, declared.info.name, given,
+                owner.rein.store.key, given, self.place.thread or self.session.id, step,
+                self.tool_call_id, declared.info.name,
             )  # fmt: skip
         self.suspends = bool(self.key) and owner.gate.may_suspend(self.session, self.place)
         self.execution: Execution | None = None

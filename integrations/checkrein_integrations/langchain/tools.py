@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import ToolMessage
+from langgraph.prebuilt.tool_node import ToolCallRequest
 
 from checkrein._io import finish
 from checkrein.engine import Entry
@@ -25,8 +26,6 @@ from checkrein_integrations.langchain.sessions import Runs
 from checkrein_integrations.langchain.signals import SIGNALS, ending
 
 if TYPE_CHECKING:
-    from langgraph.prebuilt.tool_node import ToolCallRequest
-
     from checkrein import Rein
     from checkrein.call import Call, Outcome
 
@@ -94,7 +93,7 @@ class _Job:
         self.request = request
         call = self.call = request.tool_call
         tool = request.tool
-        runtime = request.runtime
+        runtime: Any = request.runtime
         self.bound = (
             gate.binder.of(tool, getattr(runtime, "tools", None) or ())
             if tool is not None
@@ -102,18 +101,18 @@ class _Job:
         )
         place = place_of(runtime.config if runtime is not None else None)
         self.session = gate.runs.session(request.state)
-        messages = request.state
+        messages: Any = request.state
         if isinstance(messages, dict):
             messages = messages.get("messages", ())
         elif not isinstance(messages, list):
             messages = getattr(messages, "messages", ())
         self.key = call_key(
             gate.rein.store.key,
+            call["args"],
             place.thread or self.session.id,
             message_of(messages, call["id"] or ""),
             call["id"],
             call["name"],
-            call["args"],
         )
         self.suspends = gate.may_suspend(self.session, place)
         self.labels = gate.labels(place)
@@ -193,7 +192,7 @@ class _Job:
         if exact != self.arguments:
             changes["tool_call"] = {**self.call, "args": exact}
         if changes:
-            request = request.override(**changes)
+            request = _changed(request, changes)
         return request, RUNNING.set(self.execution)
 
     def _caught(self, error: BaseException) -> BaseException:
@@ -275,6 +274,16 @@ class _Job:
 
     def _refusal(self, text: str) -> ToolMessage:
         return results.answer(text, self.call, "error")
+
+
+def _changed(request: ToolCallRequest, changes: dict[str, Any]) -> ToolCallRequest:
+    """As `request.override`, at a tenth of its price, which every call would pay."""
+    if type(request) is not ToolCallRequest:
+        return request.override(**changes)
+    changed = object.__new__(ToolCallRequest)
+    changed.__dict__.update(request.__dict__)
+    changed.__dict__.update(changes)
+    return changed
 
 
 def _names_no_tool(message: ToolMessage) -> bool:

@@ -69,7 +69,7 @@ def paused(agent: Any, rein: Any, tmp_path: Path) -> Any:
 
 
 def test_only_the_gated_call_waits(paused: Any) -> None:
-    r, a, model, result = paused
+    r, _, _, result = paused
     (waiting,) = result["__interrupt__"]
     asked = r.approvals.pending()
     assert waiting.value["token"] == asked[0].id
@@ -320,12 +320,14 @@ PROCESS = """
     rein = Rein(plugins=[Large()], store="sqlite:///c.db")
     with SqliteSaver.from_conn_string("graph.db") as saver:
         first = sys.argv[1] == "start"
-        script = [ai("", call("pay", "a", amount=3), call("look", "b", what="x"))] if first else [ai("end")]
+        asks = ai("", call("pay", "a", amount=3), call("look", "b", what="x"))
+        script = [asks] if first else [ai("end")]
         model = ScriptedChatModel(script=script)
         agent = create_agent(model, [pay, look], middleware=[CheckreinMiddleware(rein)],
                              checkpointer=saver)
         if first:
-            result = agent.invoke({{"messages": [("user", "go")]}}, {{"configurable": {{"thread_id": "t"}}}})
+            config = {{"configurable": {{"thread_id": "t"}}}}
+            result = agent.invoke({{"messages": [("user", "go")]}}, config)
             print(result["__interrupt__"][0].value["token"])
         else:
             result = resume(rein, sys.argv[2], agent)

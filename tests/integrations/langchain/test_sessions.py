@@ -4,8 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from checkrein_integrations.langchain import CheckreinMiddleware
-from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware
 from langchain_core.tools import tool
@@ -13,6 +11,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from checkrein.errors import ConfigError, SessionClosed
+from checkrein_integrations.langchain import CheckreinMiddleware
+from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
 
 from .conftest import Rules, kinds, states
 
@@ -65,7 +65,8 @@ def test_made_by_a_function_of_the_state(agent: Any, rein: Any) -> None:
 
 
 def test_what_is_no_session_is_refused(agent: Any, rein: Any) -> None:
-    made = CheckreinMiddleware(rein(Rules()), session=lambda s, r: "mine")  # type: ignore[arg-type, return-value] - what it refuses
+    wrong: Any = lambda state, runtime: "mine"  # noqa: E731 - what it refuses
+    made = CheckreinMiddleware(rein(Rules()), session=wrong)
     with pytest.raises(ConfigError, match="session"):
         agent(script(), [pay], made).run()
 
@@ -130,13 +131,12 @@ def test_cancelled_run_is_rolled_back(rein: Any) -> None:
 
     r = undoing(rein(Rules()))
     r.declare("hang", effect="read")
-    graph = create_agent(
-        script(call("pay", amount=1), call("hang")), [pay, hang], middleware=[CheckreinMiddleware(r)]
-    )
+    model = script(call("pay", amount=1), call("hang"))
+    graph = create_agent(model, [pay, hang], middleware=[CheckreinMiddleware(r)])
 
     async def run() -> None:
         task = asyncio.create_task(graph.ainvoke({"messages": [("user", "go")]}))
-        while "hanging" not in effects:
+        while "hanging" not in effects:  # noqa: ASYNC110 - a tool has no event to set
             await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -84,7 +85,8 @@ def streamed(graph: Any, mode: str) -> tuple[str, list[Any]]:
             content = item[0].content
             if isinstance(item[0], AIMessage):
                 text += content if isinstance(content, str) else str(content)
-                text += str([c["args"] for c in getattr(item[0], "tool_call_chunks", ()) or ()] or "")
+                pieces = getattr(item[0], "tool_call_chunks", None)
+                text += str([c["args"] for c in pieces]) if pieces else ""
         else:
             final = item["messages"]
 
@@ -180,6 +182,9 @@ class Impl:
         return Hide()
 
 
+IMPLS: Any = [Impl()]
+
+
 class Blocks(BaseChatModel):
     """Streams content blocks: text, reasoning and a tool call in the provider's form."""
 
@@ -199,7 +204,8 @@ class Blocks(BaseChatModel):
 
 def joined(model: BaseChatModel) -> Any:
     total: Any = None
-    for chunk in FilteredChatModel(inner=model, openers=lambda: Channels(_call(), [Impl()]))._stream([]):  # type: ignore[list-item]
+    wrapped = FilteredChatModel(inner=model, openers=lambda: Channels(_call(), IMPLS))
+    for chunk in wrapped._stream([]):
         total = chunk.message if total is None else total + chunk.message
     return total
 
@@ -211,8 +217,8 @@ def joined(model: BaseChatModel) -> Any:
 def test_any_chunking_gives_the_text_of_the_whole(text: str, cuts: list[int]) -> None:
     text = f"x{SECRET}{text}"
     edges = sorted({0, len(text), *[c for c in cuts if c < len(text)]})
-    parts = [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
-    whole = filtered(AIMessage(text), Channels(_call(), [Impl()]))  # type: ignore[list-item]
+    parts = [text[a:b] for a, b in itertools.pairwise(edges)]
+    whole = filtered(AIMessage(text), Channels(_call(), IMPLS))
     plain = joined(Blocks(pieces=[{"content": p} for p in parts]))
     assert plain.content == whole.content
     blocks = joined(
@@ -225,6 +231,12 @@ def test_blocks_keep_their_order_and_channels() -> None:
     def block(kind: str, key: str, text: str, index: int) -> dict[str, Any]:
         return {"content": [{"type": kind, key: text, "index": index}]}
 
+    def use(kind: str, block: Any, name: Any, args: str, id: Any) -> dict[str, Any]:
+        return {
+            "content": [{"type": kind, **block, "index": 2}],
+            "tool_call_chunks": [{"name": name, "args": args, "id": id, "index": 2}],
+        }
+
     total = joined(
         Blocks(
             pieces=[
@@ -232,13 +244,11 @@ def test_blocks_keep_their_order_and_channels() -> None:
                 block("thinking", "thinking", "-1111 4111-1", 0),
                 block("text", "text", "is 4111-", 1),
                 block("text", "text", "1111", 1),
-                {"content": [{"type": "tool_use", "id": "c1", "name": "pay", "input": {}, "index": 2}],
-                 "tool_call_chunks": [{"name": "pay", "args": '{"card": ', "id": "c1", "index": 2}]},
-                {"content": [{"type": "input_json_delta", "partial_json": SECRET, "index": 2}],
-                 "tool_call_chunks": [{"name": None, "args": f'"{SECRET}"}}', "id": None, "index": 2}]},
+                use("tool_use", {"id": "c1", "name": "pay", "input": {}}, "pay", '{"card": ', "c1"),
+                use("input_json_delta", {"partial_json": SECRET}, None, f'"{SECRET}"}}', None),
             ]
         )
-    )  # fmt: skip
+    )
     by_type = {b["type"]: b for b in total.content}
     assert by_type["thinking"]["thinking"] == "use [CARD] 4111-1"
     assert by_type["text"]["text"] == "is [CARD]"
@@ -248,7 +258,7 @@ def test_blocks_keep_their_order_and_channels() -> None:
 
 def test_escapes_in_arguments_do_not_hide_anything() -> None:
     args = '{"card": "\\u0034111-1111"}'
-    channels = Channels(_call(), [Impl()])  # type: ignore[list-item]
+    channels = Channels(_call(), IMPLS)
     assert channels.arguments(0, args) == '{"card": "[CARD]"}'
 
 

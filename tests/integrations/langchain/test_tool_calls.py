@@ -197,7 +197,7 @@ def test_arguments_that_do_not_fit_run_nothing(agent: Any, rein: Any) -> None:
 def test_malformed_json_never_becomes_a_call(agent: Any, rein: Any) -> None:
     broken = ai("")
     broken.invalid_tool_calls = [
-        {"name": "pay", "args": '{"amount": ', "id": "c1", "error": "x", "type": "invalid_tool_call"}
+        {"name": "pay", "args": "{", "id": "c1", "error": "x", "type": "invalid_tool_call"}
     ]
     r = rein(Rules())
     agent(ScriptedChatModel(script=[broken, ai("done")]), [pay], CheckreinMiddleware(r)).run()
@@ -222,7 +222,8 @@ def test_command_results_keep_their_update_and_can_be_replaced(agent: Any, rein:
     @tool
     def note(text: str, tool_call_id: Annotated[str, InjectedToolCallId]) -> Command[Any]:
         """Note something."""
-        return Command(update={"messages": [ToolMessage(f"noted {text}", tool_call_id=tool_call_id)]})
+        message = ToolMessage(f"noted {text}", tool_call_id=tool_call_id)
+        return Command(update={"messages": [message]})
 
     rules = Rules(post=lambda c, o: Replace(o.value.upper()))
     texts = agent(script(call("note", text="x")), [note], CheckreinMiddleware(rein(rules))).texts()
@@ -237,7 +238,8 @@ def test_injected_runtime_is_no_argument(agent: Any, rein: Any) -> None:
 
     seen: list[Any] = []
     rules = Rules(lambda c: seen.append(dict(c.arguments)))
-    texts = agent(script(call("where", city="Oslo")), [where], CheckreinMiddleware(rein(rules))).texts()
+    model = script(call("where", city="Oslo"))
+    texts = agent(model, [where], CheckreinMiddleware(rein(rules))).texts()
     assert seen == [{"city": "Oslo"}]
     assert texts[2] == "Oslo 2"
 
@@ -299,8 +301,8 @@ def test_retry_middleware_does_not_repeat_what_is_in_doubt(
     text = result["messages"][2].content
     assert text.startswith("[in_doubt] charge was started")
     assert "try again" not in text
-    ends = [e for e in r.store.events(kinds=("outcome",)) if "error" in e.view]
-    assert [(e.view["state"], e.view["error"]["type"]) for e in ends] == [("unknown", "TimeoutError")]
+    (end,) = [e for e in r.store.events(kinds=("outcome",)) if "error" in e.view]
+    assert (end.view["state"], end.view["error"]["type"]) == ("unknown", "TimeoutError")
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -350,9 +352,8 @@ def test_at_most_two_of_four_parallel_calls(agent: Any, rein: Any) -> None:
 
 
 def test_reused_tool_call_ids_do_not_collide(agent: Any, rein: Any) -> None:
-    model = ScriptedChatModel(
-        script=[ai("", call("pay", "c1", amount=1)), ai("", call("pay", "c1", amount=1)), ai("done")]
-    )
+    same = ai("", call("pay", "c1", amount=1))
+    model = ScriptedChatModel(script=[same, same.model_copy(), ai("done")])
     texts = agent(model, [pay], CheckreinMiddleware(rein(Rules()))).texts()
     assert len(effects) == 2
     assert texts[-1] == "done"

@@ -245,7 +245,7 @@ class Rollbacks:
         def still() -> set[str]:
             done = {call for call in running if self._ended(call)}
             running.difference_update(done)
-            return running.union(*(s.running for s in local))
+            return running.union(*(s.calls() for s in local))
 
         if still():
             await io.wait(

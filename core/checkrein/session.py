@@ -106,6 +106,10 @@ class Session:
     def __repr__(self) -> str:
         return f"Session({self.id!r}, agent={self.agent!r})"
 
+    def calls(self) -> set[str]:
+        """Ids of the calls that this process is executing, or gave up and may still act."""
+        return {mark.partition("#")[0] for mark in list(self.running)}
+
     def runs(self, call: str) -> bool:
         """Whether this process is executing a call, or still waits for one that it gave up."""
         mark = f"{call}#"

@@ -285,8 +285,9 @@ def _binder(parameters: Sequence[inspect.Parameter]) -> Callable[..., dict[str, 
 
 def is_async_callable(fn: Callable[..., Any]) -> bool:
     """Whether calling `fn` gives a coroutine: functions, methods, partials, callable objects."""
-    while hasattr(fn, "func") and not inspect.isfunction(fn):
-        fn = fn.func
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
-        getattr(fn, "__call__", None)  # noqa: B004 - the method itself is looked at
+    inner: Any = fn
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(
+        getattr(inner, "__call__", None)  # noqa: B004 - the method itself is looked at
     )

@@ -356,6 +356,7 @@ def _probe(tool: Tool, fn: Any) -> Tool:
 
 
 def _name_of(fn: Callable[..., Any]) -> str:
-    while hasattr(fn, "func") and not hasattr(fn, "__name__"):
-        fn = fn.func
-    return str(getattr(fn, "__name__", type(fn).__name__))
+    inner: Any = fn
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    return str(getattr(inner, "__name__", type(inner).__name__))

@@ -286,6 +286,42 @@ def test_from_a_sub_agent_s_session_inside_a_call(go: Any, make: Callable[..., R
     assert row(rein, outer.id).rollback == "partial"  # `agent` itself has no undo
 
 
+def test_inside_a_call_with_a_framework_s_key(go: Any, make: Callable[..., Rein]) -> None:
+    """It would wait for itself otherwise, and then undo what still runs."""
+    from checkrein.engine import Entry
+
+    rein = make(drain=0.1)
+    world = World(rein)
+    begun, gate = threading.Event(), threading.Event()
+
+    def asks() -> None:
+        assert rein.rollback(session.id) is None
+        world.log.append("after")
+
+    def slow() -> None:
+        begun.set()
+        gate.wait(10)
+
+    ask = rein.tools.declare("ask", asks, undo=lambda: None)
+    wait = rein.tools.declare(
+        "wait", slow, undo=lambda: world.log.append("-wait"), probe=lambda: True
+    )
+    with rein.session() as session:
+        go.call(rein, world.act, "a")
+        go.run(rein, "enter", Entry(ask, {}, session, call_id="key", keyed=True))
+        assert world.log == ["a", "after", "-a"]
+    with rein.session() as session:
+        entry = Entry(wait, {}, session, call_id="key 2", keyed=True)
+        thread = threading.Thread(target=lambda: rein.enter(entry))
+        thread.start()
+        assert begun.wait(5)
+        report = rolled(go, rein, session.id)
+        assert [a.status for a in report.actions] == ["in_doubt"]
+        gate.set()
+        thread.join(5)
+    assert world.log[3:] == ["-wait"]
+
+
 def test_async_inside_a_call(make: Callable[..., Rein]) -> None:
     rein = make()
     world = World(rein)

@@ -39,6 +39,9 @@ _VERSION_1 = (
     """CREATE UNIQUE INDEX events_single ON events (call, kind, attempt)
         WHERE kind IN ('intent', 'outcome')""",
     "CREATE INDEX events_call ON events (call) WHERE kind NOT IN ('intent', 'outcome')",
+    """CREATE TRIGGER events_head AFTER INSERT ON events BEGIN
+        UPDATE sessions SET n = new.n, head = new.hash, updated = new.at WHERE sid = new.sid;
+        END""",
     """CREATE TABLE records (
         rid INTEGER PRIMARY KEY, kind TEXT NOT NULL, id TEXT NOT NULL, state TEXT NOT NULL,
         session TEXT NOT NULL, label TEXT NOT NULL, created INTEGER NOT NULL,
@@ -67,6 +70,10 @@ _VERSION_1 = (
 
 MIGRATIONS: Sequence[Sequence[str]] = (_VERSION_1,)
 """`MIGRATIONS[v]` makes version v + 1 out of version v; version 0 is an empty file."""
+
+PAGE_SIZE = 2048
+"""Bytes of a page. A commit's price is its pages, and most of its rows are small: with 4,096
+the two commits of a call take 10 us more; payloads of 20 KB gain nothing and lose nothing."""
 
 MIN_READER = 1
 """The oldest version of this schema whose code may use a file of the present one."""

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from checkrein.codec import dumps
 from checkrein.errors import ConfigError, Conflict, HoldRefused
 from checkrein.payload import Packed, Vault
-from checkrein.store import Batch, Committed, HoldRow, Put, SettleRow, payload_of
+from checkrein.store import (
+    SAME,
+    Batch,
+    Committed,
+    HoldRow,
+    NewEvent,
+    Put,
+    SettleRow,
+    payload_of,
+    same_key,
+)
+from checkrein.store._append import Encoded, End
 from checkrein.store._rules import (
     GENESIS,
     chain_body,
     chain_hash,
     check_batch,
     check_create,
+    check_event,
     check_state,
     closed,
     duplicate,
@@ -34,9 +47,9 @@ _NEW_SESSION = (
     "updated, parent, agent, body) VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)"
 )
 _EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_HEAD = "UPDATE sessions SET n = ?, head = ?, updated = ? WHERE sid = ?"
+_UPDATED = "UPDATE sessions SET updated = ? WHERE sid = ?"
 _CHANGE = (
-    "UPDATE sessions SET state = ?, rollback = ?, stopped = ?, n = ?, head = ?, updated = ?, "
+    "UPDATE sessions SET state = ?, rollback = ?, stopped = ?, updated = ?, "
     "owner = iif(?, '', owner) WHERE sid = ?"
 )
 
@@ -90,38 +103,44 @@ class Prepared:
     """A batch with everything encoded that needs no lock."""
 
     batch: Batch
-    events: list[tuple[Any, ...]]
-    """kind, call, attempt, at, view, chain body, ref, salt, data, place."""
+    events: list[Encoded]
     puts: list[tuple[str, tuple[Any, ...]]]
     body: str
     files: list[Packed]
     """Payloads that are in files already: removed again if the batch is not written."""
+    end: End = (0, 0, b"", 0, 0)
+    """Set by `write`."""
 
 
 def prepare(batch: Batch, vault: Vault) -> Prepared:
     """Encode a batch. Raises `Unencodable` or `ConfigError` for what cannot be stored."""
     check_batch(batch)
-    events: list[tuple[Any, ...]] = []
     files: list[Packed] = []
-    session = batch.session
-    for event in batch.events:
-        view = dumps(event.view)
-        ref = b""
-        salt = data = place = None
-        text = chain_body(session, event.kind, event.call, view)
-        if event.payload is not None:
-            packed = vault.pack(payload_of(event))
-            place = packed.place
-            if place == "file":
-                files.append(packed)
-            ref, salt, data = bytes.fromhex(packed.ref), packed.salt, packed.data
-        events.append(
-            (event.kind, event.call, event.attempt, event.at, view, text, ref, salt, data, place)
-        )
+    events = [encode(batch.session, event, vault, files) for event in batch.events]
     puts = [_put(put, batch.at) for put in batch.puts]
     change = batch.session_put
     body = dumps(change.body or {}) if change is not None and change.create else ""
     return Prepared(batch, events, puts, body, files)
+
+
+def encode(session: str, event: NewEvent, vault: Vault, files: list[Packed]) -> Encoded:
+    """Encode an event. A payload that goes into a file is written there, and noted in `files`."""
+    check_event(event)
+    kind, call, payload = event.kind, event.call, event.payload
+    view = dumps(event.view)
+    text = chain_body(session, kind, call, view)
+    if payload is None:
+        return kind, call, event.attempt, event.at, view, text, b"", None, None, None
+    if payload is SAME and same_key(kind) in event.view and vault.keeps_view(view):
+        ref = sha256(view.encode()).digest()
+        return kind, call, event.attempt, event.at, view, text, ref, None, None, "view"
+    packed = vault.pack(payload_of(event))
+    if packed.place == "file":
+        files.append(packed)
+    return (
+        kind, call, event.attempt, event.at, view, text,
+        bytes.fromhex(packed.ref), packed.salt, packed.data, packed.place,
+    )  # fmt: skip
 
 
 def discard(prepared: Prepared, vault: Vault) -> None:
@@ -168,7 +187,7 @@ def write(cursor: sqlite3.Cursor, prepared: Prepared) -> Committed:
         raise closed(batch, state, rollback, stopped)
     if change is not None:
         check_state(batch, state)
-    seq = seq or 0
+    found = seq = seq or 0
     for kind, call, attempt, at, view, text, ref, salt, data, place in prepared.events:
         seq += 1
         n += 1
@@ -189,14 +208,15 @@ def write(cursor: sqlite3.Cursor, prepared: Prepared) -> Committed:
         if not cursor.rowcount:
             _refuse_put(cursor, put)
     if change is None:
-        if prepared.events:
-            execute(_HEAD, (n, head, batch.at, sid))
+        if prepared.events and batch.events[-1].at != batch.at:
+            execute(_UPDATED, (batch.at, sid))
     else:
         state = change.state or state
         rollback = change.rollback or rollback
         stopped = stopped if change.stopped is None else int(change.stopped)
         released = change.owner == "" and not change.create
-        execute(_CHANGE, (state, rollback, stopped, n, head, batch.at, released, sid))
+        execute(_CHANGE, (state, rollback, stopped, batch.at, released, sid))
+    prepared.end = (sid, n, head, seq, found)
     return Committed(seq, n + 1, rollback)
 
 

@@ -14,10 +14,11 @@ from typing import TypeAlias
 from checkrein.store import Committed
 from checkrein.store._rules import chain_hash
 
-# The column `n` is NOT NULL: a session that is not as expected refuses the row. A number that
-# somebody else took refuses it too, by the primary key. A trigger moves the session's head.
+# OR FAIL: one row that is refused whole needs no journal of the statement. The column `n` is
+# NOT NULL: a session that is not as expected refuses the row. A number that somebody else took
+# refuses it too, by the primary key. A trigger moves the session's head.
 _ANY = (
-    "INSERT INTO events VALUES (?, ?, (SELECT n + 1 FROM sessions WHERE sid = ? AND n = ? "
+    "INSERT OR FAIL INTO events VALUES (?, ?, (SELECT n + 1 FROM sessions WHERE sid = ? AND n = ? "
     "AND head = ? AND id = ? AND fence <= ? AND rollback = 'none'), "
     "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )

@@ -60,6 +60,18 @@ _VERSION_1 = (
         id TEXT PRIMARY KEY, account TEXT NOT NULL, amount INTEGER NOT NULL,
         unit TEXT NOT NULL, settle TEXT NOT NULL, call TEXT NOT NULL, session TEXT NOT NULL,
         span INTEGER NOT NULL, at INTEGER NOT NULL) STRICT, WITHOUT ROWID""",
+    # To close a hold is to insert here. What counts in a window counts from the hold's time.
+    "CREATE VIEW settles (id, actual) AS SELECT '', 0 WHERE 0",
+    """CREATE TRIGGER settles_hold INSTEAD OF INSERT ON settles BEGIN
+        UPDATE accounts SET held = held - (SELECT amount FROM holds WHERE id = new.id),
+            spent = spent + new.actual,
+            recent = recent + iif((SELECT span FROM holds WHERE id = new.id), new.actual, 0)
+            WHERE account = (SELECT account FROM holds WHERE id = new.id);
+        INSERT INTO bookings SELECT account, at, new.actual FROM holds
+            WHERE id = new.id AND span AND new.actual
+            ON CONFLICT (account, at) DO UPDATE SET amount = amount + excluded.amount;
+        DELETE FROM holds WHERE id = new.id;
+        END""",
     """CREATE TABLE bookings (
         account TEXT NOT NULL, at INTEGER NOT NULL, amount INTEGER NOT NULL,
         PRIMARY KEY (account, at)) STRICT, WITHOUT ROWID""",

@@ -17,11 +17,10 @@ from checkrein.store import (
     HoldRow,
     NewEvent,
     Put,
-    SettleRow,
     payload_of,
     same_key,
 )
-from checkrein.store._append import Encoded, End
+from checkrein.store._append import Encoded, End, Ends
 from checkrein.store._rules import (
     GENESIS,
     chain_body,
@@ -46,7 +45,8 @@ _NEW_SESSION = (
     "INSERT INTO sessions (id, state, rollback, stopped, owner, fence, n, head, created, "
     "updated, parent, agent, body) VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)"
 )
-_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# OR FAIL: one row that is refused whole needs no journal of the statement.
+_EVENT = "INSERT OR FAIL INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _UPDATED = "UPDATE sessions SET updated = ? WHERE sid = ?"
 _CHANGE = (
     "UPDATE sessions SET state = ?, rollback = ?, stopped = ?, updated = ?, "
@@ -74,16 +74,7 @@ _PRUNE = (
     "? - (SELECT max(span, ?) FROM accounts WHERE account = ?)"
 )
 _HOLD = "INSERT INTO holds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-# Two statements: DELETE ... RETURNING costs 2 us more than both.
-_HELD = "SELECT account, amount, span, at FROM holds WHERE id = ?"
-_UNHOLD = "DELETE FROM holds WHERE id = ?"
-_BOOK = (
-    "UPDATE accounts SET held = held - ?, spent = spent + ?, recent = recent + ? WHERE account = ?"
-)
-_BOOKING = (
-    "INSERT INTO bookings VALUES (?, ?, ?) "
-    "ON CONFLICT (account, at) DO UPDATE SET amount = amount + excluded.amount"
-)
+_SETTLE = "INSERT INTO settles VALUES (?, ?)"
 _PUT = (
     "INSERT INTO records (kind, id, state, session, label, created, updated, body) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (kind, id) DO "
@@ -167,7 +158,7 @@ def _put(put: Put, at: int) -> tuple[str, tuple[Any, ...]]:
     return f"{_PUT}{_REPLACE} WHERE records.state IN ({marks})", values + wanted
 
 
-def write(cursor: sqlite3.Cursor, prepared: Prepared) -> Committed:
+def write(cursor: sqlite3.Cursor, prepared: Prepared, ends: Ends) -> Committed:
     """Write a batch inside an open transaction.
 
     Raises `Conflict` and its kinds, `SessionClosed`, `ConfigError`; the caller then rolls
@@ -175,6 +166,12 @@ def write(cursor: sqlite3.Cursor, prepared: Prepared) -> Committed:
     can settle one attempt's hold and take the next one's.
     """
     batch = prepared.batch
+    if len(prepared.events) == 1 and batch.session_put is None:
+        end = ends.insert(cursor, batch.session, prepared.events[0], batch.fence, batch.admit)
+        if end is not None:
+            prepared.end = end
+            _rest(cursor, prepared, end[0])
+            return Committed(end[3], end[1] + 1)
     execute = cursor.execute
     row = execute(_SESSION, (batch.session,)).fetchone()
     change = batch.session_put
@@ -199,18 +196,8 @@ def write(cursor: sqlite3.Cursor, prepared: Prepared) -> Committed:
             )
         except sqlite3.IntegrityError as error:
             raise duplicate(call, kind, attempt) from error
-    for settle in batch.settles:
-        _settle(cursor, settle)
-    for index, hold in enumerate(batch.holds):
-        _take(cursor, hold, index, batch.at)
-    for (statement, values), put in zip(prepared.puts, batch.puts, strict=True):
-        execute(statement, values)
-        if not cursor.rowcount:
-            _refuse_put(cursor, put)
-    if change is None:
-        if prepared.events and batch.events[-1].at != batch.at:
-            execute(_UPDATED, (batch.at, sid))
-    else:
+    _rest(cursor, prepared, sid)
+    if change is not None:
         state = change.state or state
         rollback = change.rollback or rollback
         stopped = stopped if change.stopped is None else int(change.stopped)
@@ -218,6 +205,22 @@ def write(cursor: sqlite3.Cursor, prepared: Prepared) -> Committed:
         execute(_CHANGE, (state, rollback, stopped, batch.at, released, sid))
     prepared.end = (sid, n, head, seq, found)
     return Committed(seq, n + 1, rollback)
+
+
+def _rest(cursor: sqlite3.Cursor, prepared: Prepared, sid: int) -> None:
+    """What a batch holds beside events and the session's own row."""
+    batch = prepared.batch
+    execute = cursor.execute
+    for settle in batch.settles:
+        execute(_SETTLE, (settle.id, settle.actual))
+    for index, hold in enumerate(batch.holds):
+        _take(cursor, hold, index, batch.at)
+    for (statement, values), put in zip(prepared.puts, batch.puts, strict=True):
+        execute(statement, values)
+        if not cursor.rowcount:
+            _refuse_put(cursor, put)
+    if prepared.events and batch.events[-1].at != batch.at:
+        execute(_UPDATED, (batch.at, sid))
 
 
 def _create(cursor: sqlite3.Cursor, prepared: Prepared, exists: bool) -> tuple[Any, ...]:
@@ -241,19 +244,6 @@ def _create(cursor: sqlite3.Cursor, prepared: Prepared, exists: bool) -> tuple[A
     )
     row: tuple[Any, ...] = cursor.execute(_SESSION, (batch.session,)).fetchone()
     return row
-
-
-def _settle(cursor: sqlite3.Cursor, settle: SettleRow) -> None:
-    row = cursor.execute(_HELD, (settle.id,)).fetchone()
-    if row is None:
-        return
-    cursor.execute(_UNHOLD, (settle.id,))
-    account, amount, span, at = row
-    actual = settle.actual
-    cursor.execute(_BOOK, (amount, actual, actual if span else 0, account))
-    if span and actual:
-        # At the time of the hold: what counts in a window is when the call began.
-        cursor.execute(_BOOKING, (account, at, actual))
 
 
 def _take(cursor: sqlite3.Cursor, hold: HoldRow, index: int, at: int) -> None:

@@ -33,12 +33,11 @@ from checkrein.store import (
     same_key,
 )
 from checkrein.store._address import beside, checked, path_of
-from checkrein.store._append import Ends
+from checkrein.store._append import Encoded, Ends
 from checkrein.store._connections import Connections, unavailable
 from checkrein.store._listeners import Listeners
 from checkrein.store._rules import check_text, claim_conflict, micros
 from checkrein.store._write import (
-    Encoded,
     Prepared,
     discard,
     encode,
@@ -49,6 +48,8 @@ from checkrein.store._write import (
 
 BUSY_TIMEOUT = 5.0
 """Seconds that a commit waits for other writers."""
+
+_NOTHING_KNOWN = Ends()
 
 _log = logging.getLogger("checkrein.store")
 
@@ -97,7 +98,7 @@ class SqliteStore:
             cursor = connections.enter(wait=wait, durable=prepared.batch.durable)
             try:
                 connections.begin(cursor, wait=wait)
-                done = write(cursor, prepared)
+                done = write(cursor, prepared, self._ends)
                 cursor.execute("COMMIT")
                 self._ends.learn(prepared.batch.session, prepared.end)
             finally:
@@ -184,7 +185,8 @@ class SqliteStore:
             for index, prepared in ready:
                 cursor.execute("SAVEPOINT batch")
                 try:
-                    results[index] = write(cursor, prepared)
+                    # What it knows is of before the group: `Ends` learns of it after that.
+                    results[index] = write(cursor, prepared, _NOTHING_KNOWN)
                 except CheckreinError as error:
                     cursor.execute("ROLLBACK TO batch")
                     results[index] = error

@@ -22,7 +22,7 @@ from checkrein.errors import (
     Unencodable,
 )
 from checkrein.journal import Journal
-from checkrein.store import Batch, Committed, HoldRow, NewEvent, Put, SettleRow
+from checkrein.store import Batch, Committed, HoldRow, NewEvent, Put, SettleRow, payload_of
 from checkrein.undo import MISSING, NotUndoable
 
 if TYPE_CHECKING:
@@ -289,9 +289,10 @@ class Execution:
         if event.payload is None:
             raise problem
         bare: dict[str, Any] = {k: describe(v) for k, v in event.view.items()}
-        if "result" in event.payload:
+        payload = payload_of(event) or {}
+        if "result" in payload:
             bare["unrecorded"] = type(outcome.value).__name__
-        if "plan" in event.payload:
+        if "plan" in payload:
             bare.pop("plan", None)
             bare["not_undoable"] = str(problem)
         self.rein.log.warning("%s %s: %s", call.name, call.id, problem)

@@ -39,6 +39,9 @@ _VERSION_1 = (
     """CREATE UNIQUE INDEX events_single ON events (call, kind, attempt)
         WHERE kind IN ('intent', 'outcome')""",
     "CREATE INDEX events_call ON events (call) WHERE kind NOT IN ('intent', 'outcome')",
+    """CREATE TRIGGER events_head AFTER INSERT ON events BEGIN
+        UPDATE sessions SET n = new.n, head = new.hash, updated = new.at WHERE sid = new.sid;
+        END""",
     """CREATE TABLE records (
         rid INTEGER PRIMARY KEY, kind TEXT NOT NULL, id TEXT NOT NULL, state TEXT NOT NULL,
         session TEXT NOT NULL, label TEXT NOT NULL, created INTEGER NOT NULL,
@@ -57,6 +60,18 @@ _VERSION_1 = (
         id TEXT PRIMARY KEY, account TEXT NOT NULL, amount INTEGER NOT NULL,
         unit TEXT NOT NULL, settle TEXT NOT NULL, call TEXT NOT NULL, session TEXT NOT NULL,
         span INTEGER NOT NULL, at INTEGER NOT NULL) STRICT, WITHOUT ROWID""",
+    # To close a hold is to insert here. What counts in a window counts from the hold's time.
+    "CREATE VIEW settles (id, actual) AS SELECT '', 0 WHERE 0",
+    """CREATE TRIGGER settles_hold INSTEAD OF INSERT ON settles BEGIN
+        UPDATE accounts SET held = held - (SELECT amount FROM holds WHERE id = new.id),
+            spent = spent + new.actual,
+            recent = recent + iif((SELECT span FROM holds WHERE id = new.id), new.actual, 0)
+            WHERE account = (SELECT account FROM holds WHERE id = new.id);
+        INSERT INTO bookings SELECT account, at, new.actual FROM holds
+            WHERE id = new.id AND span AND new.actual
+            ON CONFLICT (account, at) DO UPDATE SET amount = amount + excluded.amount;
+        DELETE FROM holds WHERE id = new.id;
+        END""",
     """CREATE TABLE bookings (
         account TEXT NOT NULL, at INTEGER NOT NULL, amount INTEGER NOT NULL,
         PRIMARY KEY (account, at)) STRICT, WITHOUT ROWID""",
@@ -67,6 +82,10 @@ _VERSION_1 = (
 
 MIGRATIONS: Sequence[Sequence[str]] = (_VERSION_1,)
 """`MIGRATIONS[v]` makes version v + 1 out of version v; version 0 is an empty file."""
+
+PAGE_SIZE = 2048
+"""Bytes of a page. A commit's price is its pages, and most of its rows are small: with 4,096
+the two commits of a call take 10 us more; payloads of 20 KB gain nothing and lose nothing."""
 
 MIN_READER = 1
 """The oldest version of this schema whose code may use a file of the present one."""

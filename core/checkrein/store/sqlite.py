@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from checkrein.errors import CheckreinError, StoreUnavailable
-from checkrein.payload import Packed, Vault, seal_key, store_key
+from checkrein.payload import Packed, Vault, seal_key, store_key, unpack_view
 from checkrein.store import (
     Balance,
     Batch,
@@ -30,15 +30,26 @@ from checkrein.store import (
     Tree,
     _audit,
     _read,
+    same_key,
 )
 from checkrein.store._address import beside, checked, path_of
+from checkrein.store._append import Encoded, Ends
 from checkrein.store._connections import Connections, unavailable
 from checkrein.store._listeners import Listeners
-from checkrein.store._rules import claim_conflict, micros
-from checkrein.store._write import Prepared, discard, prepare, read_balance, write
+from checkrein.store._rules import check_text, claim_conflict, micros
+from checkrein.store._write import (
+    Prepared,
+    discard,
+    encode,
+    prepare,
+    read_balance,
+    write,
+)
 
 BUSY_TIMEOUT = 5.0
 """Seconds that a commit waits for other writers."""
+
+_NOTHING_KNOWN = Ends()
 
 _log = logging.getLogger("checkrein.store")
 
@@ -47,7 +58,7 @@ class SqliteStore:
     """Implements `checkrein.store.Store` over one SQLite file.
 
     `options.extra` may hold `busy_timeout` (seconds) and `max_pages` (largest size of the file,
-    in pages of 4 KB). Raises `ConfigError` for a wrong address or option and
+    in pages of 2 KB). Raises `ConfigError` for a wrong address or option and
     `StoreUnavailable` where the file cannot be used.
     """
 
@@ -59,6 +70,7 @@ class SqliteStore:
         self.path = path = path_of(url)
         extra = checked(options.extra)
         self._listeners = Listeners()
+        self._ends = Ends()
         self._connections = Connections(
             path,
             power=options.durability == "power",
@@ -78,13 +90,17 @@ class SqliteStore:
 
     def commit(self, batch: Batch, *, wait: bool = True) -> Committed:
         """Write one batch in one transaction."""
-        prepared = prepare(batch, self._vault)
+        return self._commit(prepare(batch, self._vault), wait)
+
+    def _commit(self, prepared: Prepared, wait: bool = True) -> Committed:
         connections = self._connections
         try:
-            cursor = connections.begin(wait=wait, durable=batch.durable)
+            cursor = connections.enter(wait=wait, durable=prepared.batch.durable)
             try:
-                done = write(cursor, prepared)
+                connections.begin(cursor, wait=wait)
+                done = write(cursor, prepared, self._ends)
                 cursor.execute("COMMIT")
+                self._ends.learn(prepared.batch.session, prepared.end)
             finally:
                 connections.finish(cursor)
         except sqlite3.Error as error:
@@ -107,9 +123,32 @@ class SqliteStore:
         durable: bool = False,
     ) -> Committed:
         """Commit one event and nothing else."""
-        return self.commit(
-            Batch(session, (event,), event.at, fence, admit, (), (), (), None, durable)
-        )
+        if not session.isascii():
+            check_text("session", session)
+        files: list[Packed] = []
+        encoded = encode(session, event, self._vault, files)
+        done = None if files else self._insert(session, encoded, fence, admit, durable)
+        if done is None:
+            batch = Batch(session, (event,), event.at, fence, admit, (), (), (), None, durable)
+            return self._commit(Prepared(batch, [encoded], [], "", files))
+        if self._listeners.some:
+            self._listeners.tell()
+        return done
+
+    def _insert(
+        self, session: str, encoded: Encoded, fence: int | None, admit: bool, durable: bool
+    ) -> Committed | None:
+        """An event in one statement; None where it takes a transaction to write it or say why."""
+        connections, ends = self._connections, self._ends
+        cursor = connections.enter(durable=durable)
+        try:
+            written = ends.insert(cursor, session, encoded, fence, admit)
+            return None if written is None else ends.wrote(session, written)
+        except sqlite3.Error:
+            # Another process's turn, most likely. If not, the transaction meets it again.
+            return None
+        finally:
+            connections.finish(cursor)
 
     def commit_many(self, batches: Sequence[Batch]) -> list[Committed | Exception]:
         """Write several batches in one transaction; each stands or falls alone."""
@@ -146,11 +185,15 @@ class SqliteStore:
             for index, prepared in ready:
                 cursor.execute("SAVEPOINT batch")
                 try:
-                    results[index] = write(cursor, prepared)
+                    # What it knows is of before the group: `Ends` learns of it after that.
+                    results[index] = write(cursor, prepared, _NOTHING_KNOWN)
                 except CheckreinError as error:
                     cursor.execute("ROLLBACK TO batch")
                     results[index] = error
                 cursor.execute("RELEASE batch")
+        for index, prepared in ready:
+            if isinstance(results[index], Committed):
+                self._ends.learn(prepared.batch.session, prepared.end)
 
     def _change(self, statement: str, values: Sequence[Any]) -> list[Any]:
         """One statement in a transaction of its own; returns its rows."""
@@ -214,11 +257,14 @@ class SqliteStore:
         """The exact payload of an event."""
         with self._connections.reading() as connection:
             row = connection.execute(
-                "SELECT ref, salt, data, place FROM events WHERE seq = ?", (seq,)
+                "SELECT ref, salt, data, place, kind, view FROM events WHERE seq = ?", (seq,)
             ).fetchone()
         if row is None or not row[0]:
             return None
-        ref, salt, data, place = row
+        ref, salt, data, place, kind, view = row
+        if place == "view":
+            key = same_key(kind)
+            return {key: unpack_view(ref.hex(), view)[key]}
         return self._vault.unpack(Packed(ref.hex(), salt or b"", data or b"", place or "row"))
 
     def erase(self, seqs: Iterable[int]) -> int:
@@ -238,7 +284,7 @@ class SqliteStore:
                 ref, salt, data, place = row
                 # Before the row: killed in between, the file is gone and the row still says
                 # that there is something to erase.
-                self._vault.erase(Packed(ref.hex(), salt, data, place))
+                self._vault.erase(Packed(ref.hex(), salt or b"", data or b"", place))
                 cursor.execute(
                     "UPDATE events SET salt = x'', data = x'', place = 'omitted' WHERE seq = ?",
                     (seq,),

@@ -46,7 +46,7 @@ def _detector(name: Any, table: Any) -> Detector:
             raise ConfigError(f"{key}.{option}: unknown key; known are {', '.join(_KEYS)}")
     if ("pattern" in table) == ("words" in table):
         raise ConfigError(f"{key}: give either pattern or words")
-    check = table.get("check")
+    check: Any = table.get("check")
     if check is not None and not callable(check):
         raise ConfigError(f"{key}.check: is not callable")
     pattern = _pattern(key, table) if "pattern" in table else _words(key, table["words"])

@@ -46,7 +46,7 @@ def _detector(name: Any, table: Any) -> Detector:
             raise ConfigError(f"{key}.{option}: unknown key; known are {', '.join(_KEYS)}")
     if ("pattern" in table) == ("words" in table):
         raise ConfigError(f"{key}: give either pattern or words")
-    check: Any = table.get("check")
+    check = table.get("check")
     if check is not None and not callable(check):
         raise ConfigError(f"{key}.check: is not callable")
     pattern = _pattern(key, table) if "pattern" in table else _words(key, table["words"])
@@ -59,7 +59,13 @@ def _detector(name: Any, table: Any) -> Detector:
     if matcher(pattern)(ANCHOR, b"", 0, 0)[0][0] >= 0:
         raise ConfigError(f"{where}: matches the empty text")
     return Detector(
-        key, frozenset({name}), pattern, (pattern,), _check(name, check), retry=False, lines=True
+        key,
+        frozenset({name}),
+        pattern,
+        (pattern,),
+        _check(name, table.get("check")),
+        retry=False,
+        lines=True,
     )
 
 

@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 
 from checkrein._io import AsyncIO, Portal, SyncIO, finish, is_awaitable
@@ -21,9 +20,9 @@ from checkrein.engine import Engine
 from checkrein.entry import CURRENT, OPTIONS, Entry, seen, undone_around
 from checkrein.errors import ConfigError, SessionClosed, WouldBlock
 from checkrein.journal import Journal
+from checkrein.lifecycle import Lifecycle
 from checkrein.manager import Plugins
 from checkrein.plain import NOT_PLAIN, Plain
-from checkrein.lifecycle import Lifecycle
 from checkrein.session import ACTIVE, Session, active, labels_of
 from checkrein.store import Batch, Committed, SettleRow, Store, StoreOptions, open_store
 from checkrein.telemetry import Telemetry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from checkrein import accounts
@@ -412,7 +413,13 @@ class Execution:
         def apart(done: Any) -> None:
             in_thread(lambda: landed(done), "checkrein-late")
 
-        future.add_done_callback(apart)
+        if future.done():
+            apart(future)
+        elif isinstance(future, Future):
+            future.add_done_callback(apart)
+        else:
+            # A task on the portal, or on the caller's loop: another thread must not touch it.
+            future.get_loop().call_soon_threadsafe(future.add_done_callback, apart)
 
     async def commit(self, io: IO, batch: Batch) -> Committed:
         """Commit, kept off the loop where the store blocks. Raises `SessionClosed`."""

@@ -32,7 +32,7 @@ SALT_BYTES = 16
 _SEALED = b"\x01"
 """First byte of sealed bytes. JSON never begins with it."""
 _NONCE_BYTES = 12
-_WHOLE_TAGGED = '{"$cr":'
+_TAGGED = '{"$cr":'
 _TEMPORARY = ".tmp-"
 _HEX = frozenset("0123456789abcdef")
 
@@ -47,9 +47,8 @@ class Packed:
     data: bytes
     """`row`: the bytes. `file`: the file's name. `omitted`, `view`: empty."""
     place: Place
-    """`view`: a part of the event's view, see `Vault.keeps_view`."""
-    """`omitted`: too large to keep, or erased since; a store that erases a row writes this and
-    empties salt and data."""
+    """`view`: a part of the event's view, see `Vault.keeps_view`. `omitted`: too large to keep,
+    or erased since; a store that erases a row writes this and empties salt and data."""
     size: int = 0
     """Bytes of the tree's text, also where they were not kept."""
 
@@ -100,15 +99,11 @@ class Vault:
         return Packed(ref, salt, ref.encode(), "file", size)
 
     def keeps_view(self, view: str) -> bool:
-        """Whether a payload that a view shows need not be stored again beside it.
+        """Whether a payload that a view shows need not be stored again (place `view`).
 
-        Not where it is sealed, or so long that it has a place of its own, or where the view
-        as a whole had to be written as a tag. `ref` is then the SHA-256 of the view's text,
-        and `unpack_view` reads it.
+        `ref` is then the SHA-256 of the view's text. Sealed and long ones are stored again.
         """
-        return (
-            self._cipher is None and len(view) <= ROW_LIMIT and not view.startswith(_WHOLE_TAGGED)
-        )
+        return not (self._cipher or len(view) > ROW_LIMIT or view.startswith(_TAGGED))
 
     def unpack(self, packed: Packed) -> Tree | Erased:
         """The tree, after its bytes are checked against `ref`; `ERASED` if it was not kept.
@@ -283,9 +278,7 @@ def _tree(ref: str, data: bytes) -> Tree:
     try:
         return loads(data.decode())
     except (Undecodable, UnicodeDecodeError) as error:
-        raise StoreUnavailable(
-            f"payload {ref[:12]}: it is not a payload of this version"
-        ) from error
+        raise StoreUnavailable(f"payload {ref[:12]}: it is not one of this version") from error
 
 
 def _altered(ref: str) -> StoreUnavailable:

@@ -1,28 +1,46 @@
-"""Writing one event into SQLite with one statement.
+"""Writing one event into SQLite, and at most one hold or settle, with one statement.
 
 Between two commits of a process there is nearly always nobody else: then it knows where the
 session's chain stands, and hashes the next event without asking. The statement itself checks
 that this was right, and that the session takes the event; where it does not, nothing is
-written, and `_write.write` finds out why. Five statements become one.
+written, and `_write.write` finds out why. Five to eight statements become one.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from checkrein.store import Committed
 from checkrein.store._rules import chain_hash
 
-# OR FAIL: one row that is refused whole needs no journal of the statement. The column `n` is
-# NOT NULL: a session that is not as expected refuses the row. A number that somebody else took
-# refuses it too, by the primary key. A trigger moves the session's head.
-_ANY = (
-    "INSERT OR FAIL INTO events VALUES (?, ?, (SELECT n + 1 FROM sessions WHERE sid = ? AND n = ? "
-    "AND head = ? AND id = ? AND fence <= ? AND rollback = 'none'), "
-    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+Into: TypeAlias = tuple[str, str]
+"""A statement for any session, and one for a session that takes calls."""
+
+
+def _into(target: str, more: int) -> Into:
+    # The column `n` is NOT NULL: a session that is not as expected refuses the row. A number
+    # that somebody else took refuses it too, by the primary key. Triggers do the rest.
+    at_any = (
+        f"INSERT INTO {target} VALUES (?, ?, (SELECT n + 1 FROM sessions WHERE sid = ? "
+        "AND n = ? AND head = ? AND id = ? AND fence <= ? AND rollback = 'none'), "
+        f"{', '.join(['?'] * (11 + more))})"
+    )
+    open_only = "state = 'ACTIVE' AND stopped = 0 AND rollback ="
+    return at_any, at_any.replace("rollback =", open_only)
+
+
+EVENT = _into("events", 0)
+# In a transaction. OR FAIL: a row that is refused whole needs no journal of the statement.
+EVENT_WITHIN = (
+    EVENT[0].replace("INSERT", "INSERT OR FAIL"),
+    EVENT[1].replace("INSERT", "INSERT OR FAIL"),
 )
-_OPEN = _ANY.replace("rollback =", "state = 'ACTIVE' AND stopped = 0 AND rollback =")
+TAKING = _into("takings", 8)
+"""More values: the hold's id, account, unit, amount, limit, settle, call, session."""
+SETTLING = _into("settlings", 2)
+"""More values: the hold's id, what is booked."""
+
 _NO_FENCE = 2**62
 
 _KEPT = 1000
@@ -70,8 +88,10 @@ class Ends:
         event: Encoded,
         fence: int | None,
         admit: bool,
+        into: Into,
+        more: tuple[Any, ...] = (),
     ) -> End | None:
-        """Write one encoded event; None where that has to be looked at.
+        """Write one encoded event and what comes with it; None where that must be looked at.
 
         Gives what `wrote` takes once it is committed.
         """
@@ -84,10 +104,10 @@ class Ends:
         digest = chain_hash(head, seq, n + 1, attempt, at, ref, text)
         try:
             cursor.execute(
-                _OPEN if admit else _ANY,
+                into[admit],
                 (
                     seq, sid, sid, n, head, session, _NO_FENCE if fence is None else fence,
-                    kind, call, attempt, at, ref, head, digest, view, salt, data, place,
+                    kind, call, attempt, at, ref, head, digest, view, salt, data, place, *more,
                 ),
             )  # fmt: skip
         except sqlite3.IntegrityError:

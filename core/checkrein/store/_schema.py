@@ -17,6 +17,9 @@ from checkrein.errors import StoreUnavailable
 APPLICATION_ID = 0x63726E31
 """Marks a SQLite file as ours ("crn1")."""
 
+_EVENT = "seq, sid, n, kind, call, attempt, at, ref, prev, hash, view, salt, data, place"
+_NEW_EVENT = ", ".join(f"new.{column}" for column in _EVENT.split(", "))
+
 _VERSION_1 = (
     """CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID""",
     """CREATE TABLE sessions (
@@ -71,6 +74,23 @@ _VERSION_1 = (
             WHERE id = new.id AND span AND new.actual
             ON CONFLICT (account, at) DO UPDATE SET amount = amount + excluded.amount;
         DELETE FROM holds WHERE id = new.id;
+        END""",
+    # To write an event and take a hold, or close one, in one statement: insert here.
+    f"""CREATE VIEW takings
+        ({_EVENT}, hold, account, unit, amount, room, settle, owner, session)
+        AS SELECT {", ".join(["0"] * 22)} WHERE 0""",
+    f"""CREATE TRIGGER takings_event INSTEAD OF INSERT ON takings BEGIN
+        UPDATE accounts SET held = held + new.amount WHERE account = new.account
+            AND unit = new.unit AND spent + held + new.amount <= new.room;
+        SELECT RAISE(ABORT, 'no room') WHERE changes() = 0;
+        INSERT INTO holds VALUES (new.hold, new.account, new.amount, new.unit, new.settle,
+            new.owner, new.session, 0, new.at);
+        INSERT INTO events VALUES ({_NEW_EVENT});
+        END""",
+    f"CREATE VIEW settlings ({_EVENT}, hold, actual) AS SELECT {', '.join(['0'] * 16)} WHERE 0",
+    f"""CREATE TRIGGER settlings_event INSTEAD OF INSERT ON settlings BEGIN
+        INSERT INTO events VALUES ({_NEW_EVENT});
+        INSERT INTO settles VALUES (new.hold, new.actual);
         END""",
     """CREATE TABLE bookings (
         account TEXT NOT NULL, at INTEGER NOT NULL, amount INTEGER NOT NULL,

@@ -20,7 +20,7 @@ from checkrein.store import (
     payload_of,
     same_key,
 )
-from checkrein.store._append import Encoded, End, Ends
+from checkrein.store._append import EVENT, EVENT_WITHIN, SETTLING, TAKING, Encoded, End, Ends, Into
 from checkrein.store._rules import (
     GENESIS,
     chain_body,
@@ -134,6 +134,37 @@ def encode(session: str, event: NewEvent, vault: Vault, files: list[Packed]) -> 
     )  # fmt: skip
 
 
+def single(prepared: Prepared) -> tuple[Into, tuple[Any, ...]] | None:
+    """The statement that writes all of a batch, and its further values; None if there is none."""
+    batch = prepared.batch
+    if (
+        len(prepared.events) != 1
+        or batch.session_put is not None
+        or batch.puts
+        or prepared.files
+        or batch.events[0].at != batch.at
+    ):
+        return None
+    holds, settles = batch.holds, batch.settles
+    if not holds:
+        if not settles:
+            return EVENT, ()
+        if len(settles) == 1:
+            return SETTLING, (settles[0].id, settles[0].actual)
+    elif len(holds) == 1 and not settles and holds[0].window is None:
+        hold = holds[0]
+        return TAKING, (
+            hold.id, hold.account, hold.unit, hold.amount, _limit(hold), hold.settle,
+            hold.call, hold.session,
+        )  # fmt: skip
+    return None
+
+
+def _limit(hold: HoldRow) -> int:
+    # A limit beyond what can ever be booked is no limit, and need not fit 64 bits.
+    return max(-1, min(hold.limit, 2**62))
+
+
 def discard(prepared: Prepared, vault: Vault) -> None:
     """Remove the files of a batch that was not written."""
     for packed in prepared.files:
@@ -167,7 +198,9 @@ def write(cursor: sqlite3.Cursor, prepared: Prepared, ends: Ends) -> Committed:
     """
     batch = prepared.batch
     if len(prepared.events) == 1 and batch.session_put is None:
-        end = ends.insert(cursor, batch.session, prepared.events[0], batch.fence, batch.admit)
+        end = ends.insert(
+            cursor, batch.session, prepared.events[0], batch.fence, batch.admit, EVENT_WITHIN
+        )
         if end is not None:
             prepared.end = end
             _rest(cursor, prepared, end[0])
@@ -249,8 +282,7 @@ def _create(cursor: sqlite3.Cursor, prepared: Prepared, exists: bool) -> tuple[A
 def _take(cursor: sqlite3.Cursor, hold: HoldRow, index: int, at: int) -> None:
     execute = cursor.execute
     account, amount = hold.account, hold.amount
-    # A limit beyond what can ever be booked is no limit, and need not fit 64 bits.
-    limit = max(-1, min(hold.limit, 2**62))
+    limit = _limit(hold)
     span = 0 if hold.window is None else micros(hold.window)
     take: str
     values: tuple[Any, ...]

@@ -7,20 +7,15 @@ Beside `NAME.db` lie SQLite's `-wal` and `-shm`, `NAME.db.key` (32 random bytes)
 from __future__ import annotations
 
 import logging
-import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from checkrein.errors import CheckreinError, StoreUnavailable
 from checkrein.payload import Packed, Vault, seal_key, store_key, unpack_view
 from checkrein.store import (
     Balance,
-    Batch,
-    Committed,
     Erased,
     Event,
-    NewEvent,
     OpenHold,
     OwnerRow,
     Page,
@@ -33,28 +28,18 @@ from checkrein.store import (
     same_key,
 )
 from checkrein.store._address import beside, checked, path_of
-from checkrein.store._append import Encoded, Ends
-from checkrein.store._connections import Connections, unavailable
-from checkrein.store._listeners import Listeners
-from checkrein.store._rules import check_text, claim_conflict, micros
-from checkrein.store._write import (
-    Prepared,
-    discard,
-    encode,
-    prepare,
-    read_balance,
-    write,
-)
+from checkrein.store._commits import Commits
+from checkrein.store._connections import Connections
+from checkrein.store._rules import claim_conflict, micros
+from checkrein.store._write import read_balance
 
 BUSY_TIMEOUT = 5.0
 """Seconds that a commit waits for other writers."""
 
-_NOTHING_KNOWN = Ends()
-
 _log = logging.getLogger("checkrein.store")
 
 
-class SqliteStore:
+class SqliteStore(Commits):
     """Implements `checkrein.store.Store` over one SQLite file.
 
     `options.extra` may hold `busy_timeout` (seconds) and `max_pages` (largest size of the file,
@@ -69,8 +54,7 @@ class SqliteStore:
         self.url = url
         self.path = path = path_of(url)
         extra = checked(options.extra)
-        self._listeners = Listeners()
-        self._ends = Ends()
+        super().__init__()
         self._connections = Connections(
             path,
             power=options.durability == "power",
@@ -87,113 +71,6 @@ class SqliteStore:
             raise
 
     # -- writing ---------------------------------------------------------------------------
-
-    def commit(self, batch: Batch, *, wait: bool = True) -> Committed:
-        """Write one batch in one transaction."""
-        return self._commit(prepare(batch, self._vault), wait)
-
-    def _commit(self, prepared: Prepared, wait: bool = True) -> Committed:
-        connections = self._connections
-        try:
-            cursor = connections.enter(wait=wait, durable=prepared.batch.durable)
-            try:
-                connections.begin(cursor, wait=wait)
-                done = write(cursor, prepared, self._ends)
-                cursor.execute("COMMIT")
-                self._ends.learn(prepared.batch.session, prepared.end)
-            finally:
-                connections.finish(cursor)
-        except sqlite3.Error as error:
-            discard(prepared, self._vault)
-            raise unavailable(error, str(self.path)) from error
-        except CheckreinError:
-            discard(prepared, self._vault)
-            raise
-        if self._listeners.some:
-            self._listeners.tell()
-        return done
-
-    def append(
-        self,
-        session: str,
-        event: NewEvent,
-        *,
-        fence: int | None = None,
-        admit: bool = False,
-        durable: bool = False,
-    ) -> Committed:
-        """Commit one event and nothing else."""
-        if not session.isascii():
-            check_text("session", session)
-        files: list[Packed] = []
-        encoded = encode(session, event, self._vault, files)
-        done = None if files else self._insert(session, encoded, fence, admit, durable)
-        if done is None:
-            batch = Batch(session, (event,), event.at, fence, admit, (), (), (), None, durable)
-            return self._commit(Prepared(batch, [encoded], [], "", files))
-        if self._listeners.some:
-            self._listeners.tell()
-        return done
-
-    def _insert(
-        self, session: str, encoded: Encoded, fence: int | None, admit: bool, durable: bool
-    ) -> Committed | None:
-        """An event in one statement; None where it takes a transaction to write it or say why."""
-        connections, ends = self._connections, self._ends
-        cursor = connections.enter(durable=durable)
-        try:
-            written = ends.insert(cursor, session, encoded, fence, admit)
-            return None if written is None else ends.wrote(session, written)
-        except sqlite3.Error:
-            # Another process's turn, most likely. If not, the transaction meets it again.
-            return None
-        finally:
-            connections.finish(cursor)
-
-    def commit_many(self, batches: Sequence[Batch]) -> list[Committed | Exception]:
-        """Write several batches in one transaction; each stands or falls alone."""
-        results: list[Committed | Exception] = []
-        ready: list[tuple[int, Prepared]] = []
-        for index, batch in enumerate(batches):
-            try:
-                ready.append((index, prepare(batch, self._vault)))
-                results.append(Committed(0, 0))
-            except CheckreinError as error:
-                results.append(error)
-        if not ready:
-            return results
-        try:
-            self._write_group(ready, results)
-        except StoreUnavailable as error:
-            for index, prepared in ready:
-                discard(prepared, self._vault)
-                if isinstance(results[index], Committed):
-                    results[index] = error
-            return results
-        for index, prepared in ready:
-            if isinstance(results[index], Exception):
-                discard(prepared, self._vault)
-        if self._listeners.some:
-            self._listeners.tell()
-        return results
-
-    def _write_group(
-        self, ready: list[tuple[int, Prepared]], results: list[Committed | Exception]
-    ) -> None:
-        durable = any(item.batch.durable for _, item in ready)
-        with self._connections.writing(durable=durable) as cursor:
-            for index, prepared in ready:
-                cursor.execute("SAVEPOINT batch")
-                try:
-                    # What it knows is of before the group: `Ends` learns of it after that.
-                    results[index] = write(cursor, prepared, _NOTHING_KNOWN)
-                except CheckreinError as error:
-                    cursor.execute("ROLLBACK TO batch")
-                    results[index] = error
-                cursor.execute("RELEASE batch")
-        for index, prepared in ready:
-            if isinstance(results[index], Committed):
-                self._ends.learn(prepared.batch.session, prepared.end)
 
     def _change(self, statement: str, values: Sequence[Any]) -> list[Any]:
         """One statement in a transaction of its own; returns its rows."""

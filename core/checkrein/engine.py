@@ -206,9 +206,7 @@ class Engine:
                     raise
                 if ours:
                     entry.mark = mark
-                    outcome = await self.execution.run(
-                        io, entry, call, tree, exact, timeout, rows
-                    )
+                    outcome = await self.execution.run(io, entry, call, tree, exact, timeout, rows)
             finally:
                 if mark not in session.late:
                     session.running.discard(mark)
@@ -264,9 +262,7 @@ class Engine:
         except Unencodable:
             return False
 
-    async def check(
-        self, io: IO, entry: Entry, call: Call, tree: dict[str, Any]
-    ) -> Checked:
+    async def check(self, io: IO, entry: Entry, call: Call, tree: dict[str, Any]) -> Checked:
         """Fold `pre_call`."""
         if not self.external:
             return await PreFold(io, self.pre, self.rein.hook_timeout).run(call)
@@ -349,9 +345,7 @@ class Engine:
                     entry.refusal = entry.refusal or refusal
                     rows[error.index].limit = accounts.NO_LIMIT
                     continue
-                if hold.on_refused == "wait" and (
-                    not deadline or time.monotonic() < deadline
-                ):
+                if hold.on_refused == "wait" and (not deadline or time.monotonic() < deadline):
                     raise
                 await self.refuse(io, entry, call, tree, refusal)
 

@@ -166,9 +166,7 @@ class Execution:
         usage = None
         if entry.usage is not None and error is None:
             usage = self._usage(entry, value)
-        outcome = new_outcome(
-            state, value, error, usage, None, None, elapsed, call.attempt, "call"
-        )
+        outcome = new_outcome(state, value, error, usage, None, None, elapsed, call.attempt, "call")
         if self.measures:
             outcome = self.journal.measured(self.measures, call, outcome)
         if self.direct and tool.undo is None and not self.undoers and error is None:
@@ -312,9 +310,7 @@ class Execution:
 
     def void(self, entry: Entry, call: Call, error: BaseException) -> None:
         """Interrupted while the intent was written: if it stands, say that nothing was run."""
-        last = self.store.events(
-            call=call.id, kinds=("intent", "outcome"), reverse=True, limit=1
-        )
+        last = self.store.events(call=call.id, kinds=("intent", "outcome"), reverse=True, limit=1)
         if not last or last[0].kind != "intent" or last[0].attempt != call.attempt:
             return
         outcome = Outcome("not_done", error=error, attempts=call.attempt)

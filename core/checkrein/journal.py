@@ -278,7 +278,10 @@ class Journal:
                 if name in found and found[name] != value:
                     self.log.error(
                         "plugins %s and %s both measure %s of %s: the first counts",
-                        by.get(name, "?"), impl.plugin, name, call.name,
+                        by.get(name, "?"),
+                        impl.plugin,
+                        name,
+                        call.name,
                     )
                     continue
                 found[name] = value

@@ -82,9 +82,8 @@ class _Pluggy(pluggy.PluginManager):
                         f"plugin {type(plugin).__name__}: {name} is not marked with @hookimpl, "
                         "so it would never run: mark it, or rename it"
                     )
-            elif (
-                getattr(type(plugin), name, None) is not getattr(Plugin, name)
-                or name in vars(plugin)
+            elif getattr(type(plugin), name, None) is not getattr(Plugin, name) or name in vars(
+                plugin
             ):
                 marked = dict(_NO_OPTIONS) if _hookable(plugin, name, function) else None
         if marked is None:
@@ -314,9 +313,7 @@ def build(name: str, options: dict[str, Any]) -> object:
         parameters = inspect.signature(factory).parameters
     except (TypeError, ValueError):
         parameters = None  # a factory that cannot be inspected
-    if parameters is not None and not any(
-        p.kind is p.VAR_KEYWORD for p in parameters.values()
-    ):
+    if parameters is not None and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         for key in options:
             if key not in parameters:
                 near = difflib.get_close_matches(key, list(parameters), n=1)
@@ -330,9 +327,7 @@ def build(name: str, options: dict[str, Any]) -> object:
     except ConfigError as error:
         raise type(error)(f"plugins.{name}: {error}") from error
     except Exception as error:
-        raise PluginError(
-            f"plugins.{name}: {type(error).__name__}: {error}"
-        ) from error
+        raise PluginError(f"plugins.{name}: {type(error).__name__}: {error}") from error
     return made
 
 

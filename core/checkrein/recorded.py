@@ -80,9 +80,7 @@ class Recorded:
         """A result that a person was to review is only given out after a yes."""
         for event in reversed(events):
             if event.kind == "approval_requested" and event.view.get("asked") == "after":
-                refusal = await self.rein.permissions.review(
-                    io, entry, call, str(event.view["id"])
-                )
+                refusal = await self.rein.permissions.review(io, entry, call, str(event.view["id"]))
                 if refusal is not None:
                     raise refusal
                 break

@@ -595,7 +595,9 @@ class Rein:
             if hold.settle != "release":
                 continue
             row = self.store.session(hold.session)
-            if row is None or (row.owner and owner.alive(self.store.owner(row.owner), self.clock())):
+            if row is None or (
+                row.owner and owner.alive(self.store.owner(row.owner), self.clock())
+            ):
                 continue
             batch = Batch(hold.session, (), self.clock(), settles=(SettleRow(hold.id, 0),))
             self.store.commit(batch)

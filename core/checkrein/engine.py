@@ -255,7 +255,7 @@ class Engine:
         try:
             if shown == exact:
                 return True
-        except Exception:  # noqa: BLE001, S110 - values of any type; the exact way is below
+        except Exception:
             pass
         try:
             return encode_arguments(shown, entry.tool.opaque) == tree

@@ -21,9 +21,9 @@ from checkrein.engine import Engine
 from checkrein.entry import CURRENT, OPTIONS, Entry, seen, undone_around
 from checkrein.errors import ConfigError, SessionClosed, WouldBlock
 from checkrein.journal import Journal
+from checkrein.lifecycle import Lifecycle
 from checkrein.manager import Plugins
 from checkrein.plain import NOT_PLAIN, Plain
-from checkrein.lifecycle import Lifecycle
 from checkrein.session import ACTIVE, Session, active, labels_of
 from checkrein.store import Batch, Committed, SettleRow, Store, StoreOptions, open_store
 from checkrein.telemetry import Telemetry

@@ -278,7 +278,7 @@ def _binder(parameters: Sequence[inspect.Parameter]) -> Callable[..., dict[str, 
     items = ", ".join(f"{name!r}: {name}" for name in names)
     source = f"def bind({', '.join(signature)}): return {{{items}}}"
     scope: dict[str, Any] = {"_defaults_": [p.default for p in parameters]}
-    exec(source, scope)  # noqa: S102 - identifiers of a signature, checked above
+    exec(source, scope)
     made: Callable[..., dict[str, Any]] = scope["bind"]
     return made
 
@@ -289,5 +289,5 @@ def is_async_callable(fn: Callable[..., Any]) -> bool:
     while isinstance(inner, functools.partial):
         inner = inner.func
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(
-        getattr(inner, "__call__", None)  # noqa: B004 - the method itself is looked at
+        getattr(inner, "__call__", None)
     )

@@ -270,7 +270,7 @@ class Approvals:
     ) -> None:
         event = self.rein.journal.event(kind, call, payload, **view)
         batch = Batch(session, (event,), event.at, puts=puts)
-        self.rein.notify(self.store.commit(batch), batch)
+        self.rein.observers.notify(self.store.commit(batch), batch)
 
 
 def request_of(record: Record, is_open: Callable[[], bool] | None = None) -> ApprovalRequest:

@@ -332,7 +332,7 @@ class Engine:
                 plugin, hold = holds[error.index]
                 if not swept:
                     swept = True
-                    if self.rein.sweep(hold.account):
+                    if self.rein.lease.sweep(hold.account):
                         continue
                 if self.observe:
                     self.journal.note_observed(event, plugin, "hold_refused")

@@ -40,6 +40,7 @@ class Execution:
         self.rein = rein
         self.journal = journal
         self.store = rein.store
+        self.observers = rein.observers
         self.direct = not rein.store.blocking
         self.take(rein.plugins.chains)
 
@@ -234,7 +235,7 @@ class Execution:
             except (Conflict, Unencodable) as problem:
                 committed = self._record_less(batch, call, outcome, problem)
             else:
-                self.rein.notify(committed, batch)
+                self.observers.notify(committed, batch)
         else:
             # Also where the call was cancelled: no wait may come between effect and record.
             committed = self._record(batch, call, outcome)
@@ -417,7 +418,7 @@ class Execution:
             committed = await io.commit(batch)
         except FencedOut as error:
             raise lost(batch.session) from error
-        self.rein.notify(committed, batch)
+        self.observers.notify(committed, batch)
         return committed
 
     def write(self, batch: Batch) -> Committed:
@@ -426,8 +427,8 @@ class Execution:
             committed = self.store.commit(batch)
         except FencedOut as error:
             raise lost(batch.session) from error
-        if self.rein.observed:
-            self.rein.notify(committed, batch)
+        if self.observers.any:
+            self.observers.notify(committed, batch)
         return committed
 
 

@@ -10,14 +10,19 @@ import difflib
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from logging import Logger
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from checkrein.errors import ConfigError, PluginError
+from checkrein._io import is_awaitable
+from checkrein.errors import ConfigError, PluginError, WouldBlock
 from checkrein.hooks import DECIDING, HOOKS, PROJECT, Plugin, Spec
 from checkrein.tools import is_async_callable
+
+if TYPE_CHECKING:
+    from checkrein.rein import Rein
 
 GROUP = "checkrein"
 """Entry-point group under which installed plugins offer themselves."""
@@ -205,6 +210,31 @@ class Plugins:
                 )
             )
         return tuple(compiled)
+
+    def start(self, rein: Rein) -> None:
+        """Run the `start` hooks. Raises `ConfigError`, and `WouldBlock` on a running loop."""
+        for impl in self.chains["start"]:
+            try:
+                waiting = impl(rein)
+                if is_awaitable(waiting):
+                    rein.portal.run(waiting, what=f"start of plugin {impl.plugin}", timeout=60)
+            except ConfigError as error:
+                raise type(error)(f"plugin {impl.plugin}: {error}") from error
+            except WouldBlock:
+                raise
+            except Exception as error:
+                # Whatever a plugin raises at its start, a Rein without it would be unguarded.
+                raise ConfigError(
+                    f"plugin {impl.plugin} does not start: {type(error).__name__}: {error}"
+                ) from error
+
+    def close(self, log: Logger) -> None:
+        """Run the `close` hooks; what they raise is logged."""
+        for impl in self.chains.get("close", ()):
+            try:
+                impl()
+            except Exception as error:  # noqa: BLE001 - one plugin must not keep the store open
+                log.error("close of plugin %s raised %s", impl.plugin, type(error).__name__)
 
     def __iter__(self) -> Any:
         """(name, plugin) in list order."""

@@ -140,7 +140,7 @@ class Probing:
         puts = self._approvals(effect, state)
         batch = Batch(effect.session, (event,), event.at, fence, settles=settles, puts=puts)
         committed = await io.commit(batch)
-        self.rein.notify(committed, batch)
+        self.rein.observers.notify(committed, batch)
         if "plan" in view:
             effect.plan_seq = committed.seq
         if view.get("result_known"):

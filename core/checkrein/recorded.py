@@ -106,7 +106,7 @@ class Recorded:
         row = self.store.session(call.session)
         if row is None:
             return False
-        if session is not None and row.owner == self.rein.owner_id():
+        if session is not None and row.owner == self.rein.lease.id():
             return session.runs(call.id)
         return owner.alive(self.store.owner(row.owner), self.rein.clock())
 

@@ -10,8 +10,8 @@ import dataclasses
 import functools
 import inspect
 import keyword
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from checkrein.codec import SCALARS, annotation_classes, encode
 from checkrein.errors import ConfigError, Unencodable
@@ -25,6 +25,27 @@ _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 _ARGS = inspect.Parameter.VAR_POSITIONAL
 _KWARGS = inspect.Parameter.VAR_KEYWORD
+
+
+class ToolSettings(TypedDict, total=False):
+    """What a tool may be declared with, beside its name: see `Tools.declare`."""
+
+    description: str
+    schema: Mapping[str, Any] | None
+    server: str
+    effect: Effect
+    idempotent: bool
+    timeout: float | None
+    undo: Callable[..., Any] | str | None
+    probe: Callable[..., Any] | None
+    undo_safe_to_repeat: bool
+    settle_time: float
+    opaque: Iterable[str]
+    sinks: Iterable[str]
+    trusted_fields: Iterable[str]
+    no_effect_on: type[Exception] | Iterable[type[Exception]]
+    thread_affine: bool
+    labels: Mapping[str, str] | None
 
 
 class Tool:

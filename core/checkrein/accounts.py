@@ -9,7 +9,6 @@ from checkrein.errors import BudgetExceeded, HoldRefused
 from checkrein.store import HoldRow, OpenHold, SettleRow
 from checkrein.verdicts import Hold
 
-
 NO_LIMIT = 2**61
 """A limit that nothing reaches; the largest amount that a store takes."""
 

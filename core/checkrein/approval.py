@@ -202,7 +202,9 @@ class Approvals:
             raise Conflict(f"approval {record.id}: say who decides (by=)")
         view = {"by": by, "ok": ok, "reason": reason, "masked_ok": masked_ok}
         if not ok:
-            return self._move(record, "rejected", "approval_decided", view, by=by, reject_reason=reason)
+            return self._move(
+                record, "rejected", "approval_decided", view, by=by, reject_reason=reason
+            )
         quorum = int(record.body["quorum"])
         if quorum <= 1:
             return self._move(record, "approved", "approval_decided", view, edited, by=by)
@@ -230,7 +232,9 @@ class Approvals:
         people = sorted({row.body["by"] for row in given})
         if len(people) < quorum:
             return "pending"
-        return self._move(record, "approved", "approval_quorum", {"by": people}, by=", ".join(people))
+        return self._move(
+            record, "approved", "approval_quorum", {"by": people}, by=", ".join(people)
+        )
 
     def _move(
         self,
@@ -244,9 +248,7 @@ class Approvals:
         changed = {**record.body, **body}
         if edited is not None:
             changed["edited_digest"] = self.digest(record.body, edited)
-        put = Put(
-            "approval", record.id, state, changed, record.session, record.label, ("pending",)
-        )
+        put = Put("approval", record.id, state, changed, record.session, record.label, ("pending",))
         self._write(
             record.session,
             record.body["call"],
@@ -268,7 +270,7 @@ class Approvals:
     ) -> None:
         event = self.rein.journal.event(kind, call, payload, **view)
         batch = Batch(session, (event,), event.at, puts=puts)
-        self.rein.notify(self.store.commit(batch), batch)
+        self.rein.observers.notify(self.store.commit(batch), batch)
 
 
 def request_of(record: Record, is_open: Callable[[], bool] | None = None) -> ApprovalRequest:

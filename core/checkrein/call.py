@@ -177,10 +177,14 @@ def _draft_of(cls: type) -> type:
     """
     return dataclasses.make_dataclass(
         "_Draft",
-        [(f.name, f.type, field(default=f.default)) if f.default is not dataclasses.MISSING
-         else (f.name, f.type, field(default_factory=f.default_factory))
-         if f.default_factory is not dataclasses.MISSING
-         else (f.name, f.type) for f in dataclasses.fields(cls)],
+        [
+            (f.name, f.type, field(default=f.default))
+            if f.default is not dataclasses.MISSING
+            else (f.name, f.type, field(default_factory=f.default_factory))
+            if f.default_factory is not dataclasses.MISSING
+            else (f.name, f.type)
+            for f in dataclasses.fields(cls)
+        ],
         slots=True,
     )
 

@@ -93,7 +93,9 @@ class Asking:
                 # A channel that fails never approves; the others may still answer.
                 self.rein.log.error(
                     "approval %s: channel %s failed: %s",
-                    self.request.id, impl.plugin, type(error).__name__,
+                    self.request.id,
+                    impl.plugin,
+                    type(error).__name__,
                 )
             elif value is not None:
                 self._decide(impl, value)

@@ -41,7 +41,7 @@ ALLOWED: dict[str, tuple[type, ...]] = {
 _VERDICTS = frozenset({type(None), tuple, *(t for ts in ALLOWED.values() for t in ts)})
 
 
-class HookFailed(Exception):  # noqa: N818 - internal; becomes a Denied with code check_failed
+class HookFailed(Exception):
     """A hook raised, hung, or answered with something that is no verdict."""
 
 
@@ -349,7 +349,7 @@ def _same(new: Call, old: Call) -> bool:
             and new.tool.timeout == old.tool.timeout
             and new.arguments == old.arguments
         )
-    except Exception:  # noqa: BLE001 - values of anybody's types: what cannot be compared differs
+    except Exception:
         return False
 
 

@@ -206,9 +206,7 @@ class Engine:
                     raise
                 if ours:
                     entry.mark = mark
-                    outcome = await self.execution.run(
-                        io, entry, call, tree, exact, timeout, rows
-                    )
+                    outcome = await self.execution.run(io, entry, call, tree, exact, timeout, rows)
             finally:
                 if mark not in session.late:
                     session.running.discard(mark)
@@ -257,16 +255,14 @@ class Engine:
         try:
             if shown == exact:
                 return True
-        except Exception:  # noqa: BLE001, S110 - values of any type; the exact way is below
+        except Exception:
             pass
         try:
             return encode_arguments(shown, entry.tool.opaque) == tree
         except Unencodable:
             return False
 
-    async def check(
-        self, io: IO, entry: Entry, call: Call, tree: dict[str, Any]
-    ) -> Checked:
+    async def check(self, io: IO, entry: Entry, call: Call, tree: dict[str, Any]) -> Checked:
         """Fold `pre_call`."""
         if not self.external:
             return await PreFold(io, self.pre, self.rein.hook_timeout).run(call)
@@ -336,7 +332,7 @@ class Engine:
                 plugin, hold = holds[error.index]
                 if not swept:
                     swept = True
-                    if self.rein.sweep(hold.account):
+                    if self.rein.lease.sweep(hold.account):
                         continue
                 if self.observe:
                     self.journal.note_observed(event, plugin, "hold_refused")
@@ -349,9 +345,7 @@ class Engine:
                     entry.refusal = entry.refusal or refusal
                     rows[error.index].limit = accounts.NO_LIMIT
                     continue
-                if hold.on_refused == "wait" and (
-                    not deadline or time.monotonic() < deadline
-                ):
+                if hold.on_refused == "wait" and (not deadline or time.monotonic() < deadline):
                     raise
                 await self.refuse(io, entry, call, tree, refusal)
 

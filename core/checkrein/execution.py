@@ -41,6 +41,7 @@ class Execution:
         self.rein = rein
         self.journal = journal
         self.store = rein.store
+        self.observers = rein.observers
         self.direct = not rein.store.blocking
         self.take(rein.plugins.chains)
 
@@ -103,7 +104,7 @@ class Execution:
             error = TimeoutError(
                 f"{call.name} {call.id} gave no answer in {timeout:g} s; its effect is unknown"
             )
-        except BaseException as raised:  # noqa: BLE001 - every way out of a tool must be recorded
+        except BaseException as raised:
             error = raised
         finally:
             # Never by token: the coroutine may be closed in another context.
@@ -134,7 +135,7 @@ class Execution:
         if is_awaitable(value):
             try:
                 value = await self._awaited(io, value)
-            except BaseException as raised:  # noqa: BLE001 - recorded, and raised below
+            except BaseException as raised:
                 value, error = None, raised
         elapsed = time.perf_counter() - started
         try:
@@ -167,9 +168,7 @@ class Execution:
         usage = None
         if entry.usage is not None and error is None:
             usage = self._usage(entry, value)
-        outcome = new_outcome(
-            state, value, error, usage, None, None, elapsed, call.attempt, "call"
-        )
+        outcome = new_outcome(state, value, error, usage, None, None, elapsed, call.attempt, "call")
         if self.measures:
             outcome = self.journal.measured(self.measures, call, outcome)
         if self.direct and tool.undo is None and not self.undoers and error is None:
@@ -237,7 +236,7 @@ class Execution:
             except (Conflict, Unencodable) as problem:
                 committed = self._record_less(batch, call, outcome, problem)
             else:
-                self.rein.notify(committed, batch)
+                self.observers.notify(committed, batch)
         else:
             # Also where the call was cancelled: no wait may come between effect and record.
             committed = self._record(batch, call, outcome)
@@ -314,9 +313,7 @@ class Execution:
 
     def void(self, entry: Entry, call: Call, error: BaseException) -> None:
         """Interrupted while the intent was written: if it stands, say that nothing was run."""
-        last = self.store.events(
-            call=call.id, kinds=("intent", "outcome"), reverse=True, limit=1
-        )
+        last = self.store.events(call=call.id, kinds=("intent", "outcome"), reverse=True, limit=1)
         if not last or last[0].kind != "intent" or last[0].attempt != call.attempt:
             return
         outcome = Outcome("not_done", error=error, attempts=call.attempt)
@@ -429,7 +426,7 @@ class Execution:
             committed = await io.commit(batch)
         except FencedOut as error:
             raise lost(batch.session) from error
-        self.rein.notify(committed, batch)
+        self.observers.notify(committed, batch)
         return committed
 
     def write(self, batch: Batch) -> Committed:
@@ -438,8 +435,8 @@ class Execution:
             committed = self.store.commit(batch)
         except FencedOut as error:
             raise lost(batch.session) from error
-        if self.rein.observed:
-            self.rein.notify(committed, batch)
+        if self.observers.any:
+            self.observers.notify(committed, batch)
         return committed
 
 

@@ -175,7 +175,7 @@ class Journal:
     def _error(self, call: Call, error: BaseException) -> Tree:
         try:
             message = str(error)[: 4 * LONG]
-        except Exception:  # noqa: BLE001 - an error that cannot be printed is recorded all the same
+        except Exception:
             message = UNVIEWABLE
         return {"type": type(error).__name__, "message": self.view(call, message, "journal")}
 
@@ -282,7 +282,10 @@ class Journal:
                 if name in found and found[name] != value:
                     self.log.error(
                         "plugins %s and %s both measure %s of %s: the first counts",
-                        by.get(name, "?"), impl.plugin, name, call.name,
+                        by.get(name, "?"),
+                        impl.plugin,
+                        name,
+                        call.name,
                     )
                     continue
                 found[name] = value

@@ -69,11 +69,11 @@ class Lifecycle:
             "policy": rein.policy,
             "mode": rein.mode,
         }
-        put = SessionPut(create=True, state="ACTIVE", owner=rein.owner_id(), body=body)
+        put = SessionPut(create=True, state="ACTIVE", owner=rein.lease.id(), body=body)
         committed = await io.commit(Batch(session.id, (event,), event.at, session_put=put))
         session.fence = 1
         rein.track(session)
-        rein.notify_if_observed(committed, session.id)
+        rein.observers.notify_one(committed, session.id)
 
     def _reopen(self, session: Session, row: SessionRow) -> bool:
         """Take up a session that nobody runs; False if another process does."""
@@ -84,7 +84,7 @@ class Lifecycle:
                 + (f" ({row.rollback})" if row.rollback != "none" else "")
                 + ": it takes no more calls; open a new one"
             )
-        mine = rein.owner_id()
+        mine = rein.lease.id()
         if row.owner and row.owner != mine:
             if owner.alive(rein.store.owner(row.owner), rein.clock()):
                 return False
@@ -152,12 +152,12 @@ class Lifecycle:
             self.rein.untrack(session)
             with contextlib.suppress(Conflict):  # ended or taken over meanwhile: that stands
                 batch = self._suspended(session)
-                self.rein.notify(self.rein.store.commit(batch), batch)
+                self.rein.observers.notify(self.rein.store.commit(batch), batch)
 
     async def release(self, io: IO, session: Session) -> None:
         """Leave a session that was opened for one call: it stays open, nobody owns it."""
         row = self.rein.store.session(session.id)
-        if row is not None and row.state == "ACTIVE" and row.owner == self.rein.owner_id():
+        if row is not None and row.state == "ACTIVE" and row.owner == self.rein.lease.id():
             await self._suspend(io, session)
         self.rein.untrack(session)
 
@@ -237,7 +237,7 @@ class Lifecycle:
         except Conflict:
             return  # it was ended or rolled back from elsewhere: that stands
         else:
-            self.rein.notify(committed, batch)
+            self.rein.observers.notify(committed, batch)
 
     def stop(self, session_id: str | None, agent: str | None, all: bool) -> int:
         """Mark sessions as stopped: their next call is refused, in whatever process."""
@@ -260,7 +260,7 @@ class Lifecycle:
         for id in ids:
             event = self.rein.journal.event("session_stopped")
             batch = Batch(id, (event,), event.at, session_put=SessionPut(stopped=True))
-            self.rein.notify(store.commit(batch), batch)
+            self.rein.observers.notify(store.commit(batch), batch)
         return len(ids)
 
     async def record_usage(self, io: IO, session: Session, usage: Usage, model: str) -> None:

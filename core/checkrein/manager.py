@@ -10,14 +10,19 @@ import difflib
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from logging import Logger
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from checkrein.errors import ConfigError, PluginError
+from checkrein._io import is_awaitable
+from checkrein.errors import ConfigError, PluginError, WouldBlock
 from checkrein.hooks import DECIDING, HOOKS, PROJECT, Plugin, Spec
 from checkrein.tools import is_async_callable
+
+if TYPE_CHECKING:
+    from checkrein.rein import Rein
 
 GROUP = "checkrein"
 """Entry-point group under which installed plugins offer themselves."""
@@ -82,9 +87,8 @@ class _Pluggy(pluggy.PluginManager):
                         f"plugin {type(plugin).__name__}: {name} is not marked with @hookimpl, "
                         "so it would never run: mark it, or rename it"
                     )
-            elif (
-                getattr(type(plugin), name, None) is not getattr(Plugin, name)
-                or name in vars(plugin)
+            elif getattr(type(plugin), name, None) is not getattr(Plugin, name) or name in vars(
+                plugin
             ):
                 marked = dict(_NO_OPTIONS) if _hookable(plugin, name, function) else None
         if marked is None:
@@ -104,7 +108,7 @@ def _hookable(plugin: object, name: str, function: Any) -> bool:
     """
     if function is None or inspect.isroutine(function):
         return function is not None
-    call = getattr(type(function), "__call__", None)  # noqa: B004 - the method itself is wanted
+    call = getattr(type(function), "__call__", None)
     if not inspect.isfunction(call):
         raise PluginError(f"plugin {type(plugin).__name__}: {name} must be a function or method")
     try:
@@ -206,6 +210,31 @@ class Plugins:
                 )
             )
         return tuple(compiled)
+
+    def start(self, rein: Rein) -> None:
+        """Run the `start` hooks. Raises `ConfigError`, and `WouldBlock` on a running loop."""
+        for impl in self.chains["start"]:
+            try:
+                waiting = impl(rein)
+                if is_awaitable(waiting):
+                    rein.portal.run(waiting, what=f"start of plugin {impl.plugin}", timeout=60)
+            except ConfigError as error:
+                raise type(error)(f"plugin {impl.plugin}: {error}") from error
+            except WouldBlock:
+                raise
+            except Exception as error:
+                # Whatever a plugin raises at its start, a Rein without it would be unguarded.
+                raise ConfigError(
+                    f"plugin {impl.plugin} does not start: {type(error).__name__}: {error}"
+                ) from error
+
+    def close(self, log: Logger) -> None:
+        """Run the `close` hooks; what they raise is logged."""
+        for impl in self.chains.get("close", ()):
+            try:
+                impl()
+            except Exception as error:  # noqa: BLE001 - one plugin must not keep the store open
+                log.error("close of plugin %s raised %s", impl.plugin, type(error).__name__)
 
     def __iter__(self) -> Any:
         """(name, plugin) in list order."""
@@ -314,9 +343,7 @@ def build(name: str, options: dict[str, Any]) -> object:
         parameters = inspect.signature(factory).parameters
     except (TypeError, ValueError):
         parameters = None  # a factory that cannot be inspected
-    if parameters is not None and not any(
-        p.kind is p.VAR_KEYWORD for p in parameters.values()
-    ):
+    if parameters is not None and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         for key in options:
             if key not in parameters:
                 near = difflib.get_close_matches(key, list(parameters), n=1)
@@ -330,9 +357,7 @@ def build(name: str, options: dict[str, Any]) -> object:
     except ConfigError as error:
         raise type(error)(f"plugins.{name}: {error}") from error
     except Exception as error:
-        raise PluginError(
-            f"plugins.{name}: {type(error).__name__}: {error}"
-        ) from error
+        raise PluginError(f"plugins.{name}: {type(error).__name__}: {error}") from error
     return made
 
 

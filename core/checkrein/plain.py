@@ -115,7 +115,9 @@ class Plain:
                 committed = self.store.append(id, outcome)
             except StoreUnavailable as error:
                 call = self._call(tool, arguments, session, call_id, step, parent)
-                raise self.engine.execution.unrecorded(call, Outcome("done", value), error) from error
+                raise self.engine.execution.unrecorded(
+                    call, Outcome("done", value), error
+                ) from error
             if committed.rollback != "none" or session.rollback_wanted:
                 self._after(session, call_id, committed.rollback)
             return value
@@ -154,7 +156,9 @@ class Plain:
         call = self._call(tool, arguments, session, call_id, step, parent)
         entry = Entry(tool, arguments, session)
         return finish(
-            self.engine.execution.end(self.engine.rein.sync_io, entry, call, arguments, started, value, error)
+            self.engine.execution.end(
+                self.engine.rein.sync_io, entry, call, arguments, started, value, error
+            )
         )
 
     def _after(self, session: Session, call_id: str, rollback: str) -> None:

@@ -86,7 +86,7 @@ class Probing:
                 is_async=probe.is_async,
                 late=_no_late,
             )
-        except Exception as error:  # noqa: BLE001 - whatever a probe raises, it cannot tell
+        except Exception as error:
             # A probe that fails cannot tell; that is what its caller must know.
             self.rein.log.warning("probe of %s raised %s", effect.name, type(error).__name__)
             return None
@@ -140,7 +140,7 @@ class Probing:
         puts = self._approvals(effect, state)
         batch = Batch(effect.session, (event,), event.at, fence, settles=settles, puts=puts)
         committed = await io.commit(batch)
-        self.rein.notify(committed, batch)
+        self.rein.observers.notify(committed, batch)
         if "plan" in view:
             effect.plan_seq = committed.seq
         if view.get("result_known"):

@@ -80,9 +80,7 @@ class Recorded:
         """A result that a person was to review is only given out after a yes."""
         for event in reversed(events):
             if event.kind == "approval_requested" and event.view.get("asked") == "after":
-                refusal = await self.rein.permissions.review(
-                    io, entry, call, str(event.view["id"])
-                )
+                refusal = await self.rein.permissions.review(io, entry, call, str(event.view["id"]))
                 if refusal is not None:
                     raise refusal
                 break
@@ -108,7 +106,7 @@ class Recorded:
         row = self.store.session(call.session)
         if row is None:
             return False
-        if session is not None and row.owner == self.rein.owner_id():
+        if session is not None and row.owner == self.rein.lease.id():
             return session.runs(call.id)
         return owner.alive(self.store.owner(row.owner), self.rein.clock())
 

@@ -143,7 +143,7 @@ class Recovery:
         """A session whose effects stay: resolve what is in doubt, and end it."""
         report = RollbackReport(row.id, "recover", sessions=[row.id])
         fence = self.store.claim(
-            row.id, self.rein.owner_id(), expect=row.fence, at=self.rein.clock()
+            row.id, self.rein.lease.id(), expect=row.fence, at=self.rein.clock()
         )
         for intent in list(unended(self.store, row.id)):
             effect = effect_of(self.store, intent.call)

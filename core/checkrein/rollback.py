@@ -202,7 +202,7 @@ class Rollbacks:
 
     def _others(self, row: SessionRow | None) -> bool:
         """Whether a living process other than this one owns the session."""
-        return row is not None and row.owner != self.rein.owner_id() and self.alive(row)
+        return row is not None and row.owner != self.rein.lease.id() and self.alive(row)
 
     def _running_elsewhere(self, ids: Sequence[str]) -> set[str]:
         """Calls that living processes may be executing now."""
@@ -218,7 +218,7 @@ class Rollbacks:
         row = self.store.session(id)
         if row is None:
             raise Conflict(f"session {id} is unknown here")
-        mine = self.rein.owner_id()
+        mine = self.rein.lease.id()
         fence = row.fence
         if self._others(row):
             if row.rollback == "rolling_back":
@@ -235,7 +235,7 @@ class Rollbacks:
         event = self.rein.journal.event("rollback_started", cause=cause)
         put = SessionPut(rollback="rolling_back", state="FAILED" if row.state == "ACTIVE" else None)
         batch = Batch(id, (event,), event.at, fence, session_put=put)
-        self.rein.notify(await io.commit(batch), batch)
+        self.rein.observers.notify(await io.commit(batch), batch)
         return fence
 
     async def _drain(
@@ -309,7 +309,7 @@ class Rollbacks:
         if doubt or self.store.record("doubt", id) is not None:
             puts = (Put("doubt", id, "open" if doubt else "closed", {}, id),)
         batch = Batch(id, (event,), event.at, fence, session_put=put, puts=puts)
-        self.rein.notify(await io.commit(batch), batch)
+        self.rein.observers.notify(await io.commit(batch), batch)
 
     def _interrupted(self, fences: Mapping[str, int]) -> None:
         """A rollback that was broken off is finished by the next `recover`, of any process."""

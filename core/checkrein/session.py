@@ -17,7 +17,6 @@ from checkrein.telemetry import enter, leave
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from checkrein._io import IO
     from checkrein.call import Usage
     from checkrein.rein import Rein
     from checkrein.rollback import RollbackReport

@@ -10,8 +10,8 @@ import dataclasses
 import functools
 import inspect
 import keyword
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from checkrein.codec import SCALARS, annotation_classes, encode
 from checkrein.errors import ConfigError, Unencodable
@@ -25,6 +25,27 @@ _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 _ARGS = inspect.Parameter.VAR_POSITIONAL
 _KWARGS = inspect.Parameter.VAR_KEYWORD
+
+
+class ToolSettings(TypedDict, total=False):
+    """What a tool may be declared with, beside its name: see `Tools.declare`."""
+
+    description: str
+    schema: Mapping[str, Any] | None
+    server: str
+    effect: Effect
+    idempotent: bool
+    timeout: float | None
+    undo: Callable[..., Any] | str | None
+    probe: Callable[..., Any] | None
+    undo_safe_to_repeat: bool
+    settle_time: float
+    opaque: Iterable[str]
+    sinks: Iterable[str]
+    trusted_fields: Iterable[str]
+    no_effect_on: type[Exception] | Iterable[type[Exception]]
+    thread_affine: bool
+    labels: Mapping[str, str] | None
 
 
 class Tool:
@@ -284,7 +305,7 @@ def _binder(parameters: Sequence[inspect.Parameter]) -> Callable[..., dict[str, 
     items = ", ".join(f"{name!r}: {name}" for name in names)
     source = f"def bind({', '.join(signature)}): return {{{items}}}"
     scope: dict[str, Any] = {"_defaults_": [p.default for p in parameters]}
-    exec(source, scope)  # noqa: S102 - identifiers of a signature, checked above
+    exec(source, scope)
     made: Callable[..., dict[str, Any]] = scope["bind"]
     return made
 
@@ -295,5 +316,5 @@ def is_async_callable(fn: Callable[..., Any]) -> bool:
     while isinstance(inner, functools.partial):
         inner = inner.func
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(
-        getattr(inner, "__call__", None)  # noqa: B004 - the method itself is looked at
+        getattr(inner, "__call__", None)
     )

@@ -510,9 +510,7 @@ def test_anything_but_a_yes_to_what_was_done_undoes_it(go, store, ending) -> Non
     plugins: list[Any] = [Reviews()]
     if ending != "nobody":
         plugins.append(Boss(answer))
-    with Rein(
-        plugins=plugins, store=store, approvals="channels", approval_expires=0.3
-    ) as rein:
+    with Rein(plugins=plugins, store=store, approvals="channels", approval_expires=0.3) as rein:
 
         @rein.tool(undo=lambda amount: undone.append(amount))
         def pay(amount: int) -> str:

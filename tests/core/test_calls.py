@@ -166,7 +166,9 @@ def test_the_tool_gets_what_was_checked_not_what_the_caller_made_of_it() -> None
 
         asyncio.run(main())
         assert got == [["a"]]
-        assert rein.store.payload(of(rein, "intent")[0].seq) == {"arguments": {"args": [["a"]]}} or (
+        assert rein.store.payload(of(rein, "intent")[0].seq) == {
+            "arguments": {"args": [["a"]]}
+        } or (
             "a" in str(rein.store.payload(of(rein, "intent")[0].seq))
             and "sneaked" not in str(rein.store.payload(of(rein, "intent")[0].seq))
         )
@@ -240,9 +242,7 @@ def test_a_tool_that_changes_its_argument_changes_no_record(go, store) -> None:
         assert (mine, box) == ([1, 2], {"a": 1})
         (intent,) = of(rein, "intent")
         assert intent.view["arguments"] == {"items": [1, 2], "box": {"a": 1}}
-        assert rein.store.payload(intent.seq) == {
-            "arguments": {"items": [1, 2], "box": {"a": 1}}
-        }
+        assert rein.store.payload(intent.seq) == {"arguments": {"items": [1, 2], "box": {"a": 1}}}
 
 
 def test_a_model_function_that_changes_its_request_changes_no_record(go, store) -> None:
@@ -264,7 +264,9 @@ def test_every_kind_of_parameter_reaches_the_tool_and_the_record(go) -> None:
     with Rein() as rein:
         seen: list[Any] = []
 
-        def tool(a: int, /, b: int, c: int = 3, *rest: int, d: int, e: int = 5, **more: int) -> None:
+        def tool(
+            a: int, /, b: int, c: int = 3, *rest: int, d: int, e: int = 5, **more: int
+        ) -> None:
             seen.append((a, b, c, rest, d, e, more))
 
         with rein.session():
@@ -372,7 +374,18 @@ def test_methods_partials_builtins_and_callable_objects(go) -> None:
         assert go.call(rein, dict, a=1) == {"a": 1}
         names = [e.view["name"] for e in of(rein, "intent", session.id)]
     assert desk.sold == [3, 4, 8, 9]
-    assert names == ["sell", "sell", "plain", "made", "Desk", "sell", "sell", "max", "split", "dict"]
+    assert names == [
+        "sell",
+        "sell",
+        "plain",
+        "made",
+        "Desk",
+        "sell",
+        "sell",
+        "max",
+        "split",
+        "dict",
+    ]
 
 
 def test_a_partial_of_a_declared_tool_is_that_tool_with_all_its_arguments(go) -> None:

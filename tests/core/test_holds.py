@@ -29,7 +29,9 @@ class Holds(Plugin):
 
     def measure(self, call: Call, outcome: Any) -> Any:
         usage = None if self.tokens is None else Usage(input_tokens=self.tokens)
-        return Measured(usage=usage, cost=self.cost, state=None if self.cost is None else "reported")
+        return Measured(
+            usage=usage, cost=self.cost, state=None if self.cost is None else "reported"
+        )
 
 
 def balance(rein: Rein, account: str) -> tuple[int, int]:
@@ -47,11 +49,11 @@ def test_a_hold_lasts_as_long_as_the_call(go, store) -> None:
         assert balance(rein, "a") == (3, 0)
 
 
-@pytest.mark.parametrize(
-    ("settle", "spent"), [("measured", 3), ("keep", 5), ("release", 0)]
-)
+@pytest.mark.parametrize(("settle", "spent"), [("measured", 3), ("keep", 5), ("release", 0)])
 def test_what_a_done_call_settles_at(go, store, settle, spent) -> None:
-    with Rein(plugins=[Holds(Hold("a", 5, "usd", 100, settle=settle), cost=3)], store=store) as rein:
+    with Rein(
+        plugins=[Holds(Hold("a", 5, "usd", 100, settle=settle), cost=3)], store=store
+    ) as rein:
         with rein.session():
             go.call(rein, lambda: 1)
         assert balance(rein, "a") == (spent, 0)
@@ -85,7 +87,9 @@ def test_an_error_that_was_measured_costs_what_it_measured(go, store) -> None:
 
 
 def test_a_call_that_had_no_effect_gives_everything_back(go, store) -> None:
-    plugins = [Holds(Hold("a", 5, "usd", 100, settle="keep"), Hold("b", 1, "calls", 9, settle="keep"))]
+    plugins = [
+        Holds(Hold("a", 5, "usd", 100, settle="keep"), Hold("b", 1, "calls", 9, settle="keep"))
+    ]
     with Rein(plugins=plugins, store=store) as rein:
 
         @rein.tool(no_effect_on=(ConnectionRefusedError,))
@@ -197,7 +201,9 @@ def test_exact_over_tasks(store) -> None:
 
 def test_cancelled_tasks_leave_no_hold_behind(store) -> None:
     """Whether the cancellation comes before, at, or after the intent."""
-    with Rein(plugins=[Holds(Hold("a", 1, "calls", 10_000, settle="release"))], store=store) as rein:
+    with Rein(
+        plugins=[Holds(Hold("a", 1, "calls", 10_000, settle="release"))], store=store
+    ) as rein:
 
         async def tool() -> None:
             await asyncio.sleep(30)
@@ -286,7 +292,10 @@ def test_a_holder_that_does_not_end_is_not_waited_for_for_ever(go, store) -> Non
         def outer() -> None:
             go.call(rein, lambda: 1) if go.mode == "sync" else rein.call(lambda: 1)
 
-        with pytest.raises((errors.BudgetExceeded, errors.WouldBlock)), rein.session(on_error="keep"):
+        with (
+            pytest.raises((errors.BudgetExceeded, errors.WouldBlock)),
+            rein.session(on_error="keep"),
+        ):
             go.call(rein, outer)
 
 
@@ -322,7 +331,9 @@ def test_what_is_spent_above_a_limit_is_booked_and_told(go, store) -> None:
             go.call(rein, lambda: 1)
 
 
-@pytest.mark.parametrize("usage", [{"input_tokens": 5}, None, Usage(input_tokens=-1), "5"], ids=repr)
+@pytest.mark.parametrize(
+    "usage", [{"input_tokens": 5}, None, Usage(input_tokens=-1), "5"], ids=repr
+)
 def test_usage_must_be_usage(go, usage) -> None:
     with Rein() as rein, rein.session() as session, pytest.raises(errors.ConfigError):
         go.run(session, "record_usage", usage, model="m")

@@ -12,6 +12,7 @@ from checkrein import Answer, Ask, Call, Deny, Hold, Plugin, Rein, Rewrite, erro
 
 from checkrein.entry import Entry
 
+
 def run(go: Any, *plugins: Any, **settings: Any) -> tuple[list[int], Any]:
     """(effects, result or error)."""
     effects: list[int] = []
@@ -111,7 +112,12 @@ def test_hooks_run_in_the_order_of_the_list_then_by_their_marks(go) -> None:
 
         return (name, Looks())
 
-    plugins = [plugin("a"), plugin("last", trylast=True), plugin("b"), plugin("first", tryfirst=True)]
+    plugins = [
+        plugin("a"),
+        plugin("last", trylast=True),
+        plugin("b"),
+        plugin("first", tryfirst=True),
+    ]
     with Rein(plugins=plugins) as rein:
         assert rein.plugins.order("pre_call") == ["first", "a", "b", "last"]
         with rein.session():
@@ -456,9 +462,7 @@ def test_an_outside_verdict_is_stored_for_the_key_of_the_call(go, tmp_path) -> N
         tool = rein.declare("t", fn=effects.append)
         entry = Entry(tool, {"object": 1}, rein.session(id="s"), call_id="key", keyed=True)
         with rein.session(id="s", agent="a", wait="suspend") as entry.session:
-            return (
-                rein.enter(entry) if go.mode == "sync" else asyncio.run(rein.aenter(entry))
-            )
+            return rein.enter(entry) if go.mode == "sync" else asyncio.run(rein.aenter(entry))
 
     url = f"sqlite:///{tmp_path}/s.db"
     with Rein(plugins=[outside], store=url) as rein:

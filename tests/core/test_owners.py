@@ -102,14 +102,14 @@ def test_who_lost_a_session_neither_calls_nor_ends_nor_rolls_back(pair: Any) -> 
         one.session(id="run"),
     ):
         act("a")
-        lease = one.store.owner(one.owner_id())
+        lease = one.store.owner(one.lease.id())
         two.store.drop_owner(lease.id)
         contextvars.copy_context().run(two.session(id="run").__enter__)
         one.store.beat(lease)
         act("b")
     assert undone == [] and "not" in "".join(caught.value.__notes__)
     row = two.store.session("run")
-    assert (row.state, row.rollback, row.owner) == ("ACTIVE", "none", two.owner_id())
+    assert (row.state, row.rollback, row.owner) == ("ACTIVE", "none", two.lease.id())
 
 
 def test_a_session_of_another_rein_does_not_hide_this_one(pair: Any) -> None:

@@ -70,6 +70,7 @@ def is_flat(arguments: Mapping[str, object]) -> bool:
             return False
     return True
 
+
 __all__ = [
     "LONG",
     "SCALARS",

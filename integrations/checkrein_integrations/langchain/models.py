@@ -75,9 +75,7 @@ class ModelCalls(Gate):
         self.openers = rein.plugins.chains["open_stream"]
         streaming = {impl.plugin for impl in self.openers}
         self.holding = [
-            impl.plugin
-            for impl in rein.plugins.chains["post_call"]
-            if impl.plugin not in streaming
+            impl.plugin for impl in rein.plugins.chains["post_call"] if impl.plugin not in streaming
         ]
         if self.holding and self.openers:
             rein.log.info(

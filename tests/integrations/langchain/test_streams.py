@@ -40,9 +40,7 @@ class Hide:
         if self.deny and SECRET in self.kept:
             return Deny("a card number")
         self.kept = self.kept.replace(SECRET, "[CARD]")
-        size = next(
-            (n for n in range(self.holdback, 0, -1) if self.kept.endswith(SECRET[:n])), 0
-        )
+        size = next((n for n in range(self.holdback, 0, -1) if self.kept.endswith(SECRET[:n])), 0)
         out = self.kept[: len(self.kept) - size]
         self.kept = self.kept[len(self.kept) - size :]
         return out
@@ -211,9 +209,7 @@ def joined(model: BaseChatModel) -> Any:
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    text=st.text(alphabet="4-1 a", max_size=30), cuts=st.lists(st.integers(0, 40), max_size=6)
-)
+@given(text=st.text(alphabet="4-1 a", max_size=30), cuts=st.lists(st.integers(0, 40), max_size=6))
 def test_any_chunking_gives_the_text_of_the_whole(text: str, cuts: list[int]) -> None:
     text = f"x{SECRET}{text}"
     edges = sorted({0, len(text), *[c for c in cuts if c < len(text)]})

@@ -63,9 +63,7 @@ def test_allowed(agent: Any, rein: Any) -> None:
 
 def test_plugins_see_defaults_and_the_tools_own_value(agent: Any, rein: Any) -> None:
     seen: list[Any] = []
-    rules = Rules(
-        lambda c: seen.append(dict(c.arguments)), lambda c, o: seen.append(o.value)
-    )
+    rules = Rules(lambda c: seen.append(dict(c.arguments)), lambda c, o: seen.append(o.value))
     agent(script(call("pay", amount=1)), [pay], CheckreinMiddleware(rein(rules))).run()
     assert seen == [{"amount": 1, "note": "none"}, {"paid": 1}]
 

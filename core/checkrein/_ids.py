@@ -1,0 +1,31 @@
+"""Ids that no other process makes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import weakref
+from collections.abc import Callable
+
+
+class Ids:
+    """A random prefix and a counter, anew after a fork."""
+
+    def __init__(self) -> None:
+        self.new: Callable[[], str]
+        """The next id. An attribute: a call costs no look-up of a method."""
+        self.renew()
+        reference = weakref.ref(self)
+
+        def renew() -> None:
+            alive = reference()
+            if alive is not None:
+                alive.renew()
+
+        os.register_at_fork(after_in_child=renew)
+
+    def renew(self) -> None:
+        """Begin another row of ids."""
+        prefix = os.urandom(8).hex() + "-"
+        count = itertools.count(1).__next__
+        self.new = lambda: prefix + str(count())

@@ -1,0 +1,79 @@
+"""The portal: an event loop for what sync code has to have awaited."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Awaitable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, TypeVar
+
+from checkrein._io.waiting import refuse_on_loop
+
+if TYPE_CHECKING:
+    import asyncio
+
+T = TypeVar("T")
+
+
+class Portal:
+    """A lazily started event loop on a daemon thread; started anew after a fork."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._pid = 0
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The running loop."""
+        if self._pid != os.getpid():
+            self._lock = threading.Lock()
+            self._loop = None
+            self._pid = os.getpid()
+        with self._lock:
+            if self._loop is None:
+                import asyncio
+
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name="checkrein-portal", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+    def submit(self, awaitable: Awaitable[T]) -> Future[T]:
+        """Schedule on the portal; a context copy goes along."""
+        import asyncio
+
+        async def await_it() -> T:
+            return await awaitable
+
+        return asyncio.run_coroutine_threadsafe(await_it(), self.loop())
+
+    def run(self, awaitable: Awaitable[T], *, what: str, timeout: float | None = None) -> T:
+        """Finish an awaitable from sync code.
+
+        Raises `WouldBlock` on a thread whose loop runs, and `TimeoutError`.
+        """
+        refuse_on_loop(what, awaitable)
+        future = self.submit(awaitable)
+        try:
+            return future.result(timeout)
+        except BaseException:
+            if not future.done():
+                future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Stop the loop."""
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            if thread is not threading.current_thread():
+                thread.join(5)
+            if not loop.is_running():
+                loop.close()

@@ -168,14 +168,14 @@ def test_a_rein_works_in_a_forked_child(tmp_path) -> None:
     with Rein(store=f"sqlite:///{tmp_path}/s.db") as rein:
         with rein.session():
             rein.call(later)
-            parent = rein.owner_id()
+            parent = rein.lease.id()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
             try:
                 with rein.session():
-                    ok = rein.call(later) == 1 and rein.owner_id() != parent
+                    ok = rein.call(later) == 1 and rein.lease.id() != parent
             except BaseException:
                 os._exit(2)
             os._exit(0 if ok else 1)
@@ -190,7 +190,7 @@ def test_one_lease_for_a_process_however_many_threads_begin() -> None:
 
         def work() -> None:
             barrier.wait(10)
-            ids.append(rein.owner_id())
+            ids.append(rein.lease.id())
 
         threads = [threading.Thread(target=work) for _ in range(8)]
         for thread in threads:

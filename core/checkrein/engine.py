@@ -187,30 +187,29 @@ class Engine:
             if attempt != call.attempt:
                 call = call.replace(attempt=attempt)
             change = self.store.changed() if checked is not None and checked.waits else 0
-            ours = False
+            outcome: Outcome | None = None
             session.running.add(mark)
             try:
                 try:
                     rows = await self._intend(io, entry, call, tree, flat, checked, deadline)
-                    ours = True
                 except HoldRefused:
-                    rows = ()
+                    rows = None
                 except Conflict:
                     if not entry.keyed and not entry.approved:
                         raise
                     # Somebody else started this very call: its outcome is ours as well.
-                    deadline = -1.0
+                    rows, deadline = None, -1.0
                 except BaseException as interrupted:
                     if not isinstance(interrupted, Exception):
                         self.execution.void(entry, call, interrupted)
                     raise
-                if ours:
+                if rows is not None:
                     entry.mark = mark
                     outcome = await self.execution.run(io, entry, call, tree, exact, timeout, rows)
             finally:
                 if mark not in session.late:
                     session.running.discard(mark)
-            if not ours:
+            if outcome is None:
                 if deadline < 0:
                     return await self.rein.recorded.other(io, entry, call)
                 # Single flight: when the holder has ended, its result may be the answer.
@@ -255,7 +254,7 @@ class Engine:
         try:
             if shown == exact:
                 return True
-        except Exception:
+        except Exception:  # noqa: BLE001, S110 - values of any type; the exact way is below
             pass
         try:
             return encode_arguments(shown, entry.tool.opaque) == tree

@@ -103,7 +103,7 @@ class Execution:
             error = TimeoutError(
                 f"{call.name} {call.id} gave no answer in {timeout:g} s; its effect is unknown"
             )
-        except BaseException as raised:
+        except BaseException as raised:  # noqa: BLE001 - every way out of a tool must be recorded
             error = raised
         finally:
             # Never by token: the coroutine may be closed in another context.
@@ -134,7 +134,7 @@ class Execution:
         if is_awaitable(value):
             try:
                 value = await self._awaited(io, value)
-            except BaseException as raised:
+            except BaseException as raised:  # noqa: BLE001 - recorded, and raised below
                 value, error = None, raised
         elapsed = time.perf_counter() - started
         try:

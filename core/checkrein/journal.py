@@ -171,7 +171,7 @@ class Journal:
     def _error(self, call: Call, error: BaseException) -> Tree:
         try:
             message = str(error)[: 4 * LONG]
-        except Exception:
+        except Exception:  # noqa: BLE001 - an error that cannot be printed is recorded all the same
             message = UNVIEWABLE
         return {"type": type(error).__name__, "message": self.view(call, message, "journal")}
 

@@ -81,7 +81,7 @@ class Plain:
         started = perf_counter()
         try:
             value = fn(**arguments)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - every way out of a tool must be recorded
             CURRENT.reset(token)
             try:
                 self._ended(tool, arguments, session, call_id, step, parent, started, None, error)

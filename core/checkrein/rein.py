@@ -210,9 +210,15 @@ class Rein(Assembly):
             return lambda fn: supervised(self, fn, name, settings)
         return supervised(self, fn, name, settings)
 
-    def declare(self, tool_name: str, /, **settings: Unpack[ToolSettings]) -> Tool:
+    def declare(
+        self,
+        tool_name: str,
+        /,
+        fn: Callable[..., Any] | None = None,
+        **settings: Unpack[ToolSettings],
+    ) -> Tool:
         """Declare somebody else's tool by name: a framework's, an MCP server's, an SDK's."""
-        return self.tools.declare(tool_name, **settings)
+        return self.tools.declare(tool_name, fn, **settings)
 
     def wrap(
         self,

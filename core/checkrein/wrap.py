@@ -56,7 +56,7 @@ _CALLABLE = (
     types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType,
     functools.partial,
 )  # fmt: skip
-_CONTEXTS = (contextlib._GeneratorContextManager, contextlib._AsyncGeneratorContextManager)
+_CONTEXTS = (contextlib._GeneratorContextManager, contextlib._AsyncGeneratorContextManager)  # noqa: SLF001
 # They have no public name, and what they yield may be an object of the client.
 _DATA = (str, bytes, bytearray, int, float, complex, list, tuple, dict, set, frozenset)
 

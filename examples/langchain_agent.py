@@ -3,6 +3,10 @@
 Install with `pip install "checkrein[langchain]"`, run with `python examples/langchain_agent.py`.
 """
 
+from langchain.agents import create_agent
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+
 from checkrein import Rein
 from checkrein.errors import BudgetExceeded
 from checkrein_integrations.langchain import CheckreinMiddleware, resume

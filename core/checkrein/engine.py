@@ -375,7 +375,8 @@ class Engine:
             encoded = self.execution.encoded(entry, folded.outcome)
             event = self.journal.amended(call, folded.outcome, encoded, folded.notes)
             await self.execution.amend(io, call, event)
-        if folded.asks and tried is not None:
+        # A review that says no undoes the action: of an undo there is nothing to review.
+        if folded.asks and tried is not None and entry.kind != "undo":
             await self.rein.permissions.after(io, entry, call, folded)
         return folded.outcome, None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from checkrein import accounts
@@ -22,7 +23,7 @@ from checkrein.errors import (
     Unencodable,
 )
 from checkrein.journal import Journal
-from checkrein.store import Batch, Committed, HoldRow, NewEvent, Put, SettleRow
+from checkrein.store import Batch, Committed, HoldRow, NewEvent, Put, SettleRow, payload_of
 from checkrein.undo import MISSING, NotUndoable
 
 if TYPE_CHECKING:
@@ -288,9 +289,10 @@ class Execution:
         if event.payload is None:
             raise problem
         bare: dict[str, Any] = {k: describe(v) for k, v in event.view.items()}
-        if "result" in event.payload:
+        payload = payload_of(event) or {}
+        if "result" in payload:
             bare["unrecorded"] = type(outcome.value).__name__
-        if "plan" in event.payload:
+        if "plan" in payload:
             bare.pop("plan", None)
             bare["not_undoable"] = str(problem)
         self.rein.log.warning("%s %s: %s", call.name, call.id, problem)
@@ -408,7 +410,13 @@ class Execution:
         def apart(done: Any) -> None:
             in_thread(lambda: landed(done), "checkrein-late")
 
-        future.add_done_callback(apart)
+        if future.done():
+            apart(future)
+        elif isinstance(future, Future):
+            future.add_done_callback(apart)
+        else:
+            # A task on the portal, or on the caller's loop: another thread must not touch it.
+            future.get_loop().call_soon_threadsafe(future.add_done_callback, apart)
 
     async def commit(self, io: IO, batch: Batch) -> Committed:
         """Commit, kept off the loop where the store blocks. Raises `SessionClosed`."""

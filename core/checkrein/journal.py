@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from checkrein import accounts
 from checkrein.call import Call, Outcome, Usage
 from checkrein.codec import LONG, describe, is_flat, is_flat_value
-from checkrein.store import Event, HoldRow, NewEvent, Store, Tree
+from checkrein.store import SAME, Event, HoldRow, NewEvent, Store, Tree
 from checkrein.verdicts import Measured, Sink
 
 if TYPE_CHECKING:
@@ -121,9 +121,10 @@ class Journal:
         # Undo and resume need the exact arguments of tools and undos whatever `record` says;
         # model requests are kept for resuming only.
         keep = call.kind != "model" or self._keeps(call)
-        return NewEvent(
-            "intent", call.id, self.now(), view, {"arguments": tree} if keep else None, call.attempt
-        )
+        payload: Tree | None = None
+        if keep:
+            payload = SAME if view["arguments"] is tree else {"arguments": tree}
+        return NewEvent("intent", call.id, self.now(), view, payload, call.attempt)
 
     def note_observed(self, event: NewEvent, plugin: str, verdict: str) -> None:
         """Add what would have been decided to an intent that is not committed yet."""
@@ -166,7 +167,10 @@ class Journal:
             view["not_undoable"] = why
         if rows and (over := accounts.overrun(rows, outcome)):
             view["overrun"] = over
-        return NewEvent(kind, call.id, self.now(), view, payload or None, call.attempt)
+        same = payload and plan is None and kind == "outcome" and view["result"] is encoded[0]
+        return NewEvent(
+            kind, call.id, self.now(), view, SAME if same else payload or None, call.attempt
+        )
 
     def _error(self, call: Call, error: BaseException) -> Tree:
         try:

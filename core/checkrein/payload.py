@@ -22,7 +22,7 @@ from checkrein.codec import dumps, loads
 from checkrein.errors import ConfigError, StoreUnavailable, Undecodable
 from checkrein.store import ERASED, Erased, Tree
 
-Place: TypeAlias = Literal["row", "file", "omitted"]
+Place: TypeAlias = Literal["row", "view", "file", "omitted"]
 
 ROW_LIMIT = 64 * 1024
 """Bytes above which a payload goes into a file: long rows hold up the store's write lock."""
@@ -32,6 +32,7 @@ SALT_BYTES = 16
 _SEALED = b"\x01"
 """First byte of sealed bytes. JSON never begins with it."""
 _NONCE_BYTES = 12
+_TAGGED = '{"$cr":'
 _TEMPORARY = ".tmp-"
 _HEX = frozenset("0123456789abcdef")
 
@@ -44,10 +45,10 @@ class Packed:
     """SHA-256 over salt and stored bytes, hex."""
     salt: bytes
     data: bytes
-    """`row`: the bytes. `file`: the file's name. `omitted`: empty."""
+    """`row`: the bytes. `file`: the file's name. `omitted`, `view`: empty."""
     place: Place
-    """`omitted`: too large to keep, or erased since; a store that erases a row writes this and
-    empties salt and data."""
+    """`view`: a part of the event's view, see `Vault.keeps_view`. `omitted`: too large to keep,
+    or erased since; a store that erases a row writes this and empties salt and data."""
     size: int = 0
     """Bytes of the tree's text, also where they were not kept."""
 
@@ -97,6 +98,13 @@ class Vault:
         _write_file(self._directory, ref, data)
         return Packed(ref, salt, ref.encode(), "file", size)
 
+    def keeps_view(self, view: str) -> bool:
+        """Whether a payload that a view shows need not be stored again (place `view`).
+
+        `ref` is then the SHA-256 of the view's text. Sealed and long ones are stored again.
+        """
+        return not (self._cipher or len(view) > ROW_LIMIT or view.startswith(_TAGGED))
+
     def unpack(self, packed: Packed) -> Tree | Erased:
         """The tree, after its bytes are checked against `ref`; `ERASED` if it was not kept.
 
@@ -106,18 +114,10 @@ class Vault:
             return ERASED
         data = packed.data if packed.place == "row" else self._read(packed)
         if _ref(packed.salt, data) != packed.ref:
-            raise StoreUnavailable(
-                f"payload {packed.ref[:12]}: its bytes do not match the event that names it; "
-                "they were altered or damaged: restore them from a backup"
-            )
+            raise _altered(packed.ref)
         if data[:1] == _SEALED:
             data = self._open(packed, data)
-        try:
-            return loads(data.decode())
-        except (Undecodable, UnicodeDecodeError) as error:
-            raise StoreUnavailable(
-                f"payload {packed.ref[:12]}: it is not a payload of this version"
-            ) from error
+        return _tree(packed.ref, data)
 
     def erase(self, packed: Packed) -> None:
         """Remove the file of a large payload; the others have none. Can be repeated."""
@@ -201,6 +201,14 @@ class Vault:
         return opened
 
 
+def unpack_view(ref: str, view: str) -> Tree:
+    """The view that holds a payload. Raises `StoreUnavailable` where it is not that of `ref`."""
+    data = view.encode()
+    if _ref(b"", data) != ref:
+        raise _altered(ref)
+    return _tree(ref, data)
+
+
 def store_key(path: Path) -> bytes:
     """The store's 32 random bytes, made at first use.
 
@@ -264,6 +272,20 @@ def _cipher(key: bytes) -> Any:
 
 def _ref(salt: bytes, data: bytes) -> str:
     return hashlib.sha256(salt + data).hexdigest()
+
+
+def _tree(ref: str, data: bytes) -> Tree:
+    try:
+        return loads(data.decode())
+    except (Undecodable, UnicodeDecodeError) as error:
+        raise StoreUnavailable(f"payload {ref[:12]}: it is not one of this version") from error
+
+
+def _altered(ref: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"payload {ref[:12]}: its bytes do not match the event that names it; "
+        "they were altered or damaged: restore them from a backup"
+    )
 
 
 def _is_ref(name: str) -> bool:

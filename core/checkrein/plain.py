@@ -8,7 +8,9 @@ an idle supervision layer cheap. Everything else goes to the engine.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter, time_ns
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from checkrein.call import Call, Outcome
@@ -16,6 +18,7 @@ from checkrein.codec import is_flat, is_flat_value
 from checkrein.entry import CURRENT, OPTIONS, Entry, undone_around
 from checkrein.errors import FencedOut, StoreUnavailable
 from checkrein.execution import lost
+from checkrein.session import ACTIVE
 from checkrein.store import SAME, NewEvent
 
 if TYPE_CHECKING:
@@ -31,6 +34,8 @@ class Plain:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.rein = engine.rein
+        self.by_function = engine.rein.tools.by_function
         self.store = engine.store
         self.now = engine.now
         self.real_time = engine.now is engine.rein.real_clock
@@ -38,20 +43,28 @@ class Plain:
         self.ids = engine.ids
         self.possible = not engine.hooked and not engine.observe and engine.journal.record == "all"
 
-    def call(self, tool: Tool, arguments: dict[str, Any], session: Session) -> Any:
-        """The tool's value, or `NOT_PLAIN`: then nothing has happened."""
-        info = tool.info
-        fn = tool.fn
-        if (
-            not tool.plain
-            or fn is None
-            or session.labels
-            or session.task
-            or OPTIONS.get()
-            or self.tracer() is not None
-            or not is_flat(arguments)
-        ):
+    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The tool's value, or `NOT_PLAIN`: then nothing has happened.
+
+        Only functions that were called before are taken: the engine declares them.
+        """
+        if type(fn) is not FunctionType:
             return NOT_PLAIN
+        tool = self.by_function.get(fn)
+        if tool is None or not tool.plain or tool.fn is not fn:
+            return NOT_PLAIN
+        session = ACTIVE.get()
+        if session is None or session.rein is not self.rein:
+            session = self.rein.current_session()
+        if session.labels or session.task or OPTIONS.get() or self.tracer() is not None:
+            return NOT_PLAIN
+        try:
+            arguments: dict[str, Any] = tool.binder(*args, **kwargs)  # type: ignore[misc]  # plain
+        except TypeError:
+            return NOT_PLAIN
+        if not is_flat(arguments):
+            return NOT_PLAIN
+        info = tool.info
         id = session.id
         current = CURRENT.get()
         if current is not None and undone_around():

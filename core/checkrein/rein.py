@@ -6,7 +6,6 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 from checkrein._io import finish
@@ -116,19 +115,13 @@ class Rein(Assembly):
         Raises `Denied` and its kinds, `ApprovalPending`, `SessionClosed`, `StoreUnavailable`;
         and whatever `fn` raises.
         """
-        target: Callable[..., Any] = fn
-        given: tuple[Any, ...] = args
-        named: dict[str, Any] = kwargs
-        if type(fn) is not FunctionType:
-            target, given, named = self.tools.opened(fn, args, kwargs)
-        tool = self.tools.of(target)
-        arguments = tool.bind(given, named)
-        session = self.current_session()
         if self.plain.possible:
-            value = self.plain.call(tool, arguments, session)
+            value = self.plain.call(fn, args, kwargs)
             if value is not NOT_PLAIN:
                 return cast("T", value)
-        entry = Entry(tool, arguments, session)
+        target, given, named = self.tools.opened(fn, args, kwargs)
+        tool = self.tools.of(target)
+        entry = Entry(tool, tool.bind(given, named), self.current_session())
         return cast("T", seen(finish(self.engine.outcome(self.sync_io, entry))).value)
 
     async def acall(

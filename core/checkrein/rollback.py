@@ -47,13 +47,15 @@ class RollbackReport:
         return not self.left
 
     def summary(self) -> str:
-        """One line: how many of each status."""
+        """One line: how many of each status, and the first ten that are left."""
         counts: dict[str, int] = {}
         for action in self.actions:
             counts[action.status] = counts.get(action.status, 0) + 1
         told = ", ".join(f"{n} {status}" for status, n in counts.items()) or "nothing to undo"
-        names = ", ".join(f"{a.name} {a.call}" for a in self.left)
-        return f"rollback: {told}" + (f"; left: {names}" if names else "")
+        left = self.left
+        names = ", ".join(f"{a.name} {a.call}" for a in left[:10])
+        more = f" and {len(left) - 10} more" if len(left) > 10 else ""
+        return f"rollback: {told}" + (f"; left: {names}{more}" if names else "")
 
 
 class Rollbacks:

@@ -53,7 +53,6 @@ class Tool:
 
     __slots__ = (
         "_args",
-        "_binder",
         "_classes",
         "_defaults",
         "_keywords",
@@ -63,6 +62,7 @@ class Tool:
         "_positional",
         "_required",
         "_signature",
+        "binder",
         "fn",
         "info",
         "is_async",
@@ -96,7 +96,13 @@ class Tool:
         self.is_async = fn is not None and is_async_callable(fn)
         self._classes: dict[str, type] | None = None
         self._inspect(fn)
-        self.plain = self.simple and not self.is_async and undo is None and info.timeout is None
+        self.plain = (
+            self.binder is not None
+            and not self.is_async
+            and undo is None
+            and info.timeout is None
+            and not info.opaque
+        )
         """Nothing is to be done for it but to call it and to record that."""
         for name in info.opaque:
             if self.signature_known and name not in self._names and self._kwargs is None:
@@ -139,7 +145,7 @@ class Tool:
             and self._kwargs is None
             and not any(p.kind is _POSITIONAL_ONLY for p in named)
         )
-        self._binder = _binder(named) if self.simple and self.signature_known else None
+        self.binder = _binder(named) if self.simple and self.signature_known else None
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -170,9 +176,9 @@ class Tool:
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments by parameter name, defaults included. Raises `TypeError` as a call would."""
-        if self._binder is not None:
+        if self.binder is not None:
             try:
-                bound: dict[str, Any] = self._binder(*args, **kwargs)
+                bound: dict[str, Any] = self.binder(*args, **kwargs)
             except TypeError:
                 raise self._misfit(args, kwargs) from None
             return bound

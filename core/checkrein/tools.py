@@ -27,7 +27,7 @@ class Tools:
 
     def __init__(self) -> None:
         self._by_name: dict[str, Tool] = {}
-        self._by_fn: dict[Any, Tool] = {}
+        self.by_function: dict[Any, Tool] = {}
         self._settings: dict[str, dict[str, Any]] = {}
         """What was declared, by name: compiled again when a function or an undo comes later."""
         self._forced: dict[str, Mapping[str, Any]] = {}
@@ -71,7 +71,7 @@ class Tools:
     def of(self, fn: Callable[..., Any]) -> Tool:
         """The tool of a function; declared on first sight with the defaults."""
         try:
-            tool = self._by_fn.get(fn)
+            tool = self.by_function.get(fn)
         except TypeError:  # unhashable callables are declared by name only
             tool = None
         if tool is not None:
@@ -97,8 +97,8 @@ class Tools:
 
     def _remember(self, fn: Callable[..., Any], tool: Tool) -> None:
         try:
-            if len(self._by_fn) < 10_000:
-                self._by_fn[fn] = tool
+            if len(self.by_function) < 10_000:
+                self.by_function[fn] = tool
         except TypeError:
             return
 

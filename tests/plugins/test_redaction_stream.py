@@ -35,11 +35,16 @@ VALUES = [
     "robin\\u0040example.org", '{"card": 4242424242424242, "n": [4242424242424242]}',
 ]  # fmt: skip
 FILLER = [
+    "call ", "phone", "card ", "SSN ", "passcode: ", "passport ", "secret", "api_key=",
+    " office", "id number ",
+    "2125550147", "219099998", "1234 5678 9012", "71-33-52-22", "4242424242424241",
+    "Abc123def456ghi789",
     "The report is ready. ", "Id 550e8400-e29b-41d4-a716-446655440000 ", "v1.2.3.4 ",
     "\n", '"', " ",
     "2026-03-14T09:26:53Z ", "ORDER 1234567890123456 ", "日本語のテキスト ", "Привет, мир ",
     "a", "1-", "\\n",
-    "-----BEGIN ", "x" * 40, "...", '\\"', "{", "[", ": ", ",", "é", "\u200b",
+    "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "x" * 40, "...", '\\"', "{", "[", ": ", ",",
+    "é", "\u200b",
     "\ud83d", "1 ", "@",
 ]  # fmt: skip
 
@@ -116,6 +121,13 @@ def test_a_pem_block_is_replaced_at_its_opening_and_swallowed() -> None:
     assert stream.feed("-----END RSA PRIVATE KEY-----\nThat was all of it.\n") == (
         "\nThat was all of it.\n"
     )
+
+
+def test_endless_pem_headers_are_not_kept() -> None:
+    stream = TextFilter(ENGINE)
+    out = "".join(stream.feed("-----BEGIN PRIVATE KEY-----\n") for _ in range(2000))
+    assert out == "[SECRET]" and len(stream._pending) < 400
+    assert redact("-----BEGIN PRIVATE KEY-----\n" * 2000) == "[SECRET]\n"
 
 
 def test_clean_words_are_delivered_at_once_and_the_end_flushes() -> None:

@@ -62,7 +62,7 @@ def _bad(row: tuple[Any, ...], session: str, n: int, head: bytes, files: Path) -
         return missing_event(session, n, prev.hex())
     expected = chain_hash(head, seq, n, attempt, at, ref, chain_body(session, kind, call, view))
     chained = stored_n == n and prev == head and digest == expected
-    if chained and _payload_fits(ref, salt, data, place, files):
+    if chained and _payload_fits(ref, salt, data, place, view, files):
         return None
     try:
         tree = loads(view)
@@ -74,10 +74,17 @@ def _bad(row: tuple[Any, ...], session: str, n: int, head: bytes, files: Path) -
 
 
 def _payload_fits(
-    ref: bytes, salt: bytes | None, data: bytes | None, place: str | None, files: Path
+    ref: bytes,
+    salt: bytes | None,
+    data: bytes | None,
+    place: str | None,
+    view: str,
+    files: Path,
 ) -> bool:
     if not ref:
         return salt is None and data is None and place is None
+    if place == "view":
+        return salt is None and data is None and sha256(view.encode()).digest() == ref
     if salt is None or data is None:
         return False
     if place == "file":

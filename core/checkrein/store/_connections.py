@@ -15,7 +15,7 @@ from pathlib import Path
 from checkrein.errors import ConfigError, StoreBusy, StoreUnavailable
 from checkrein.store import _fork
 from checkrein.store._checkpoints import Checkpoints
-from checkrein.store._schema import migrate
+from checkrein.store._schema import PAGE_SIZE, migrate
 
 READERS = 4
 """Reading connections at most: more threads wait for one of them, for well under 1 ms."""
@@ -143,6 +143,8 @@ class Connections:
             deadline = time.monotonic() + self._busy_timeout
             while True:
                 try:
+                    # Has an effect on a new file only.
+                    connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
                     connection.execute("PRAGMA journal_mode = WAL")
                     migrate(connection, self._name)
                     return
@@ -155,11 +157,12 @@ class Connections:
 
     # -- writing ---------------------------------------------------------------------------
 
-    def begin(self, *, wait: bool = True, durable: bool = False) -> sqlite3.Cursor:
-        """Take the write lock. Whoever gets the cursor ends with `finish`, whatever happens.
+    def enter(self, *, wait: bool = True, durable: bool = False) -> sqlite3.Cursor:
+        """Shut out other threads. Whoever gets the cursor ends with `finish`, whatever happens.
 
-        With `wait=False`, raises `StoreBusy` at once where the lock is taken; else
-        `StoreUnavailable` when it stays taken.
+        Single statements commit themselves; `begin` opens a transaction. With `wait=False`,
+        raises `StoreBusy` at once where another thread writes; else `StoreUnavailable` when it
+        goes on for too long.
         """
         if self._closed or self._pid != getpid():
             self._check()
@@ -181,14 +184,20 @@ class Connections:
             if self._power and durable is not self._full_sync:
                 cursor.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
                 self._full_sync = durable
-            try:
-                cursor.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError as error:
-                self._wait_for_turn(cursor, error, wait)
             return cursor
         except BaseException:
             lock.release()
             raise
+
+    def begin(self, cursor: sqlite3.Cursor, *, wait: bool = True) -> None:
+        """Open a transaction that writes, and with it shut out other processes.
+
+        With `wait=False`, raises `StoreBusy` at once where another one writes.
+        """
+        try:
+            cursor.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            self._wait_for_turn(cursor, error, wait)
 
     def _wait_for_turn(
         self, cursor: sqlite3.Cursor, error: sqlite3.OperationalError, wait: bool
@@ -225,8 +234,9 @@ class Connections:
     def writing(self, *, durable: bool = False) -> Iterator[sqlite3.Cursor]:
         """A transaction for the length of the block, committed at its end."""
         with self.errors():
-            cursor = self.begin(durable=durable)
+            cursor = self.enter(durable=durable)
             try:
+                self.begin(cursor)
                 yield cursor
                 cursor.execute("COMMIT")
             finally:

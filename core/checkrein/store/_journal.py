@@ -50,7 +50,8 @@ has to walk again and again. They never leave the process.
 """
 
 
-def _thaw(kept: bytes) -> Tree:
+def _thaw(kept: Any) -> Tree:
+    kept = kept if isinstance(kept, bytes) else marshal.dumps(kept)
     return marshal.loads(kept)  # noqa: S302 - our own bytes, which never left the process
 
 
@@ -59,6 +60,9 @@ def keep(event: NewEvent) -> Kept:
     if not event.kind or not event.call.isascii():
         check_event(event)
     payload = event.payload
+    if payload is SAME:
+        # What such a view shows is flat and its writer's own: nobody can change it any more.
+        return (event.call, event.kind, event.attempt, event.at, event.view, SAME)
     try:
         return (
             event.call,
@@ -66,7 +70,7 @@ def keep(event: NewEvent) -> Kept:
             event.attempt,
             event.at,
             marshal.dumps(event.view),
-            payload if payload is None or payload is SAME else marshal.dumps(payload),
+            None if payload is None else marshal.dumps(payload),
         )
     except ValueError as error:
         raise Unencodable(f"event {event.kind} of call {event.call}", "tree", str(error)) from None

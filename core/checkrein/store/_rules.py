@@ -141,9 +141,11 @@ def look_up(body: Mapping[str, Any]) -> tuple[str, str]:
 
 def check_event(event: NewEvent) -> None:
     """Refuse an event without a kind, and text that has no UTF-8 form."""
-    if not event.kind:
-        raise ConfigError(f"event of call {event.call!r}: kind is empty")
-    check_text("event", event.kind, event.call)
+    kind, call = event.kind, event.call
+    if not kind:
+        raise ConfigError(f"event of call {call!r}: kind is empty")
+    if not (kind.isascii() and call.isascii()):
+        check_text("event", kind, call)
 
 
 def check_text(what: str, *values: str) -> None:

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from checkrein.codec import dumps
 from checkrein.errors import ConfigError, Conflict, HoldRefused
 from checkrein.payload import Packed, Vault
-from checkrein.store import Batch, Committed, HoldRow, Put, SettleRow, payload_of
+from checkrein.store import (
+    SAME,
+    Batch,
+    Committed,
+    HoldRow,
+    NewEvent,
+    Put,
+    payload_of,
+    same_key,
+)
+from checkrein.store._append import EVENT, EVENT_WITHIN, SETTLING, TAKING, Encoded, End, Ends, Into
 from checkrein.store._rules import (
     GENESIS,
     chain_body,
     chain_hash,
     check_batch,
     check_create,
+    check_event,
     check_state,
     closed,
     duplicate,
@@ -33,10 +45,11 @@ _NEW_SESSION = (
     "INSERT INTO sessions (id, state, rollback, stopped, owner, fence, n, head, created, "
     "updated, parent, agent, body) VALUES (?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?)"
 )
-_EVENT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_HEAD = "UPDATE sessions SET n = ?, head = ?, updated = ? WHERE sid = ?"
+# OR FAIL: one row that is refused whole needs no journal of the statement.
+_EVENT = "INSERT OR FAIL INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_UPDATED = "UPDATE sessions SET updated = ? WHERE sid = ?"
 _CHANGE = (
-    "UPDATE sessions SET state = ?, rollback = ?, stopped = ?, n = ?, head = ?, updated = ?, "
+    "UPDATE sessions SET state = ?, rollback = ?, stopped = ?, updated = ?, "
     "owner = iif(?, '', owner) WHERE sid = ?"
 )
 
@@ -61,16 +74,7 @@ _PRUNE = (
     "? - (SELECT max(span, ?) FROM accounts WHERE account = ?)"
 )
 _HOLD = "INSERT INTO holds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-# Two statements: DELETE ... RETURNING costs 2 us more than both.
-_HELD = "SELECT account, amount, span, at FROM holds WHERE id = ?"
-_UNHOLD = "DELETE FROM holds WHERE id = ?"
-_BOOK = (
-    "UPDATE accounts SET held = held - ?, spent = spent + ?, recent = recent + ? WHERE account = ?"
-)
-_BOOKING = (
-    "INSERT INTO bookings VALUES (?, ?, ?) "
-    "ON CONFLICT (account, at) DO UPDATE SET amount = amount + excluded.amount"
-)
+_SETTLE = "INSERT INTO settles VALUES (?, ?)"
 _PUT = (
     "INSERT INTO records (kind, id, state, session, label, created, updated, body) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (kind, id) DO "
@@ -90,38 +94,75 @@ class Prepared:
     """A batch with everything encoded that needs no lock."""
 
     batch: Batch
-    events: list[tuple[Any, ...]]
-    """kind, call, attempt, at, view, chain body, ref, salt, data, place."""
+    events: list[Encoded]
     puts: list[tuple[str, tuple[Any, ...]]]
     body: str
     files: list[Packed]
     """Payloads that are in files already: removed again if the batch is not written."""
+    end: End = (0, 0, b"", 0, 0)
+    """Set by `write`."""
 
 
 def prepare(batch: Batch, vault: Vault) -> Prepared:
     """Encode a batch. Raises `Unencodable` or `ConfigError` for what cannot be stored."""
     check_batch(batch)
-    events: list[tuple[Any, ...]] = []
     files: list[Packed] = []
-    session = batch.session
-    for event in batch.events:
-        view = dumps(event.view)
-        ref = b""
-        salt = data = place = None
-        text = chain_body(session, event.kind, event.call, view)
-        if event.payload is not None:
-            packed = vault.pack(payload_of(event))
-            place = packed.place
-            if place == "file":
-                files.append(packed)
-            ref, salt, data = bytes.fromhex(packed.ref), packed.salt, packed.data
-        events.append(
-            (event.kind, event.call, event.attempt, event.at, view, text, ref, salt, data, place)
-        )
+    events = [encode(batch.session, event, vault, files) for event in batch.events]
     puts = [_put(put, batch.at) for put in batch.puts]
     change = batch.session_put
     body = dumps(change.body or {}) if change is not None and change.create else ""
     return Prepared(batch, events, puts, body, files)
+
+
+def encode(session: str, event: NewEvent, vault: Vault, files: list[Packed]) -> Encoded:
+    """Encode an event. A payload that goes into a file is written there, and noted in `files`."""
+    check_event(event)
+    kind, call, payload = event.kind, event.call, event.payload
+    view = dumps(event.view)
+    text = chain_body(session, kind, call, view)
+    if payload is None:
+        return kind, call, event.attempt, event.at, view, text, b"", None, None, None
+    if payload is SAME and same_key(kind) in event.view and vault.keeps_view(view):
+        ref = sha256(view.encode()).digest()
+        return kind, call, event.attempt, event.at, view, text, ref, None, None, "view"
+    packed = vault.pack(payload_of(event))
+    if packed.place == "file":
+        files.append(packed)
+    return (
+        kind, call, event.attempt, event.at, view, text,
+        bytes.fromhex(packed.ref), packed.salt, packed.data, packed.place,
+    )  # fmt: skip
+
+
+def single(prepared: Prepared) -> tuple[Into, tuple[Any, ...]] | None:
+    """The statement that writes all of a batch, and its further values; None if there is none."""
+    batch = prepared.batch
+    if (
+        len(prepared.events) != 1
+        or batch.session_put is not None
+        or batch.puts
+        or prepared.files
+        or batch.events[0].at != batch.at
+    ):
+        return None
+    holds, settles = batch.holds, batch.settles
+    if not holds:
+        if not settles:
+            return EVENT, ()
+        if len(settles) == 1:
+            return SETTLING, (settles[0].id, settles[0].actual)
+    elif len(holds) == 1 and not settles and holds[0].window is None:
+        hold = holds[0]
+        return TAKING, (
+            hold.id, hold.account, hold.unit, hold.amount, _limit(hold), hold.settle,
+            hold.call, hold.session,
+        )  # fmt: skip
+    return None
+
+
+def _limit(hold: HoldRow) -> int:
+    # A limit beyond what can ever be booked is no limit, and need not fit 64 bits.
+    return max(-1, min(hold.limit, 2**62))
 
 
 def discard(prepared: Prepared, vault: Vault) -> None:
@@ -148,7 +189,7 @@ def _put(put: Put, at: int) -> tuple[str, tuple[Any, ...]]:
     return f"{_PUT}{_REPLACE} WHERE records.state IN ({marks})", values + wanted
 
 
-def write(cursor: sqlite3.Cursor, prepared: Prepared) -> Committed:
+def write(cursor: sqlite3.Cursor, prepared: Prepared, ends: Ends) -> Committed:
     """Write a batch inside an open transaction.
 
     Raises `Conflict` and its kinds, `SessionClosed`, `ConfigError`; the caller then rolls
@@ -156,6 +197,14 @@ def write(cursor: sqlite3.Cursor, prepared: Prepared) -> Committed:
     can settle one attempt's hold and take the next one's.
     """
     batch = prepared.batch
+    if len(prepared.events) == 1 and batch.session_put is None:
+        end = ends.insert(
+            cursor, batch.session, prepared.events[0], batch.fence, batch.admit, EVENT_WITHIN
+        )
+        if end is not None:
+            prepared.end = end
+            _rest(cursor, prepared, end[0])
+            return Committed(end[3], end[1] + 1)
     execute = cursor.execute
     row = execute(_SESSION, (batch.session,)).fetchone()
     change = batch.session_put
@@ -168,7 +217,7 @@ def write(cursor: sqlite3.Cursor, prepared: Prepared) -> Committed:
         raise closed(batch, state, rollback, stopped)
     if change is not None:
         check_state(batch, state)
-    seq = seq or 0
+    found = seq = seq or 0
     for kind, call, attempt, at, view, text, ref, salt, data, place in prepared.events:
         seq += 1
         n += 1
@@ -180,24 +229,31 @@ def write(cursor: sqlite3.Cursor, prepared: Prepared) -> Committed:
             )
         except sqlite3.IntegrityError as error:
             raise duplicate(call, kind, attempt) from error
+    _rest(cursor, prepared, sid)
+    if change is not None:
+        state = change.state or state
+        rollback = change.rollback or rollback
+        stopped = stopped if change.stopped is None else int(change.stopped)
+        released = change.owner == "" and not change.create
+        execute(_CHANGE, (state, rollback, stopped, batch.at, released, sid))
+    prepared.end = (sid, n, head, seq, found)
+    return Committed(seq, n + 1, rollback)
+
+
+def _rest(cursor: sqlite3.Cursor, prepared: Prepared, sid: int) -> None:
+    """What a batch holds beside events and the session's own row."""
+    batch = prepared.batch
+    execute = cursor.execute
     for settle in batch.settles:
-        _settle(cursor, settle)
+        execute(_SETTLE, (settle.id, settle.actual))
     for index, hold in enumerate(batch.holds):
         _take(cursor, hold, index, batch.at)
     for (statement, values), put in zip(prepared.puts, batch.puts, strict=True):
         execute(statement, values)
         if not cursor.rowcount:
             _refuse_put(cursor, put)
-    if change is None:
-        if prepared.events:
-            execute(_HEAD, (n, head, batch.at, sid))
-    else:
-        state = change.state or state
-        rollback = change.rollback or rollback
-        stopped = stopped if change.stopped is None else int(change.stopped)
-        released = change.owner == "" and not change.create
-        execute(_CHANGE, (state, rollback, stopped, n, head, batch.at, released, sid))
-    return Committed(seq, n + 1, rollback)
+    if prepared.events and batch.events[-1].at != batch.at:
+        execute(_UPDATED, (batch.at, sid))
 
 
 def _create(cursor: sqlite3.Cursor, prepared: Prepared, exists: bool) -> tuple[Any, ...]:
@@ -223,24 +279,10 @@ def _create(cursor: sqlite3.Cursor, prepared: Prepared, exists: bool) -> tuple[A
     return row
 
 
-def _settle(cursor: sqlite3.Cursor, settle: SettleRow) -> None:
-    row = cursor.execute(_HELD, (settle.id,)).fetchone()
-    if row is None:
-        return
-    cursor.execute(_UNHOLD, (settle.id,))
-    account, amount, span, at = row
-    actual = settle.actual
-    cursor.execute(_BOOK, (amount, actual, actual if span else 0, account))
-    if span and actual:
-        # At the time of the hold: what counts in a window is when the call began.
-        cursor.execute(_BOOKING, (account, at, actual))
-
-
 def _take(cursor: sqlite3.Cursor, hold: HoldRow, index: int, at: int) -> None:
     execute = cursor.execute
     account, amount = hold.account, hold.amount
-    # A limit beyond what can ever be booked is no limit, and need not fit 64 bits.
-    limit = max(-1, min(hold.limit, 2**62))
+    limit = _limit(hold)
     span = 0 if hold.window is None else micros(hold.window)
     take: str
     values: tuple[Any, ...]

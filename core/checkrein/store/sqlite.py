@@ -7,20 +7,15 @@ Beside `NAME.db` lie SQLite's `-wal` and `-shm`, `NAME.db.key` (32 random bytes)
 from __future__ import annotations
 
 import logging
-import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from checkrein.errors import CheckreinError, StoreUnavailable
-from checkrein.payload import Packed, Vault, seal_key, store_key
+from checkrein.payload import Packed, Vault, seal_key, store_key, unpack_view
 from checkrein.store import (
     Balance,
-    Batch,
-    Committed,
     Erased,
     Event,
-    NewEvent,
     OpenHold,
     OwnerRow,
     Page,
@@ -30,12 +25,13 @@ from checkrein.store import (
     Tree,
     _audit,
     _read,
+    same_key,
 )
 from checkrein.store._address import beside, checked, path_of
-from checkrein.store._connections import Connections, unavailable
-from checkrein.store._listeners import Listeners
+from checkrein.store._commits import Commits
+from checkrein.store._connections import Connections
 from checkrein.store._rules import claim_conflict, micros
-from checkrein.store._write import Prepared, discard, prepare, read_balance, write
+from checkrein.store._write import read_balance
 
 BUSY_TIMEOUT = 5.0
 """Seconds that a commit waits for other writers."""
@@ -43,11 +39,11 @@ BUSY_TIMEOUT = 5.0
 _log = logging.getLogger("checkrein.store")
 
 
-class SqliteStore:
+class SqliteStore(Commits):
     """Implements `checkrein.store.Store` over one SQLite file.
 
     `options.extra` may hold `busy_timeout` (seconds) and `max_pages` (largest size of the file,
-    in pages of 4 KB). Raises `ConfigError` for a wrong address or option and
+    in pages of 2 KB). Raises `ConfigError` for a wrong address or option and
     `StoreUnavailable` where the file cannot be used.
     """
 
@@ -58,7 +54,7 @@ class SqliteStore:
         self.url = url
         self.path = path = path_of(url)
         extra = checked(options.extra)
-        self._listeners = Listeners()
+        super().__init__()
         self._connections = Connections(
             path,
             power=options.durability == "power",
@@ -75,82 +71,6 @@ class SqliteStore:
             raise
 
     # -- writing ---------------------------------------------------------------------------
-
-    def commit(self, batch: Batch, *, wait: bool = True) -> Committed:
-        """Write one batch in one transaction."""
-        prepared = prepare(batch, self._vault)
-        connections = self._connections
-        try:
-            cursor = connections.begin(wait=wait, durable=batch.durable)
-            try:
-                done = write(cursor, prepared)
-                cursor.execute("COMMIT")
-            finally:
-                connections.finish(cursor)
-        except sqlite3.Error as error:
-            discard(prepared, self._vault)
-            raise unavailable(error, str(self.path)) from error
-        except CheckreinError:
-            discard(prepared, self._vault)
-            raise
-        if self._listeners.some:
-            self._listeners.tell()
-        return done
-
-    def append(
-        self,
-        session: str,
-        event: NewEvent,
-        *,
-        fence: int | None = None,
-        admit: bool = False,
-        durable: bool = False,
-    ) -> Committed:
-        """Commit one event and nothing else."""
-        return self.commit(
-            Batch(session, (event,), event.at, fence, admit, (), (), (), None, durable)
-        )
-
-    def commit_many(self, batches: Sequence[Batch]) -> list[Committed | Exception]:
-        """Write several batches in one transaction; each stands or falls alone."""
-        results: list[Committed | Exception] = []
-        ready: list[tuple[int, Prepared]] = []
-        for index, batch in enumerate(batches):
-            try:
-                ready.append((index, prepare(batch, self._vault)))
-                results.append(Committed(0, 0))
-            except CheckreinError as error:
-                results.append(error)
-        if not ready:
-            return results
-        try:
-            self._write_group(ready, results)
-        except StoreUnavailable as error:
-            for index, prepared in ready:
-                discard(prepared, self._vault)
-                if isinstance(results[index], Committed):
-                    results[index] = error
-            return results
-        for index, prepared in ready:
-            if isinstance(results[index], Exception):
-                discard(prepared, self._vault)
-        if self._listeners.some:
-            self._listeners.tell()
-        return results
-
-    def _write_group(
-        self, ready: list[tuple[int, Prepared]], results: list[Committed | Exception]
-    ) -> None:
-        durable = any(item.batch.durable for _, item in ready)
-        with self._connections.writing(durable=durable) as cursor:
-            for index, prepared in ready:
-                cursor.execute("SAVEPOINT batch")
-                try:
-                    results[index] = write(cursor, prepared)
-                except CheckreinError as error:
-                    cursor.execute("ROLLBACK TO batch")
-                    results[index] = error
-                cursor.execute("RELEASE batch")
 
     def _change(self, statement: str, values: Sequence[Any]) -> list[Any]:
         """One statement in a transaction of its own; returns its rows."""
@@ -214,11 +134,14 @@ class SqliteStore:
         """The exact payload of an event."""
         with self._connections.reading() as connection:
             row = connection.execute(
-                "SELECT ref, salt, data, place FROM events WHERE seq = ?", (seq,)
+                "SELECT ref, salt, data, place, kind, view FROM events WHERE seq = ?", (seq,)
             ).fetchone()
         if row is None or not row[0]:
             return None
-        ref, salt, data, place = row
+        ref, salt, data, place, kind, view = row
+        if place == "view":
+            key = same_key(kind)
+            return {key: unpack_view(ref.hex(), view)[key]}
         return self._vault.unpack(Packed(ref.hex(), salt or b"", data or b"", place or "row"))
 
     def erase(self, seqs: Iterable[int]) -> int:
@@ -238,7 +161,7 @@ class SqliteStore:
                 ref, salt, data, place = row
                 # Before the row: killed in between, the file is gone and the row still says
                 # that there is something to erase.
-                self._vault.erase(Packed(ref.hex(), salt, data, place))
+                self._vault.erase(Packed(ref.hex(), salt or b"", data or b"", place))
                 cursor.execute(
                     "UPDATE events SET salt = x'', data = x'', place = 'omitted' WHERE seq = ?",
                     (seq,),

@@ -153,6 +153,7 @@ DETECTORS = (
         (rb"[A-Za-z0-9_\xc0-\xff](?:@|%40)[A-Za-z0-9\xc0-\xff]",),
         _email,
         retry=False,
+        exact=True,
     ),
     Detector(
         "ipv4", frozenset({"ip_address"}),
@@ -160,6 +161,7 @@ DETECTORS = (
         (rb"\d\.\d{1,3}\.\d{1,3}\.\d",),
         _ipv4,
         retry=False,
+        exact=True,
     ),
     Detector(
         "ipv6", frozenset({"ip_address"}),
@@ -176,6 +178,7 @@ DETECTORS = (
         (rb"[0-9A-Fa-f][:-][0-9A-Fa-f]{2}[:-][0-9A-Fa-f]{2}[:-]",
         rb"\.[0-9A-Fa-f]{4}\.[0-9A-Fa-f]{4}\b"),
         _mac,
+        exact=True,
     ),
     Detector(
         "url", frozenset({"url"}),
@@ -183,6 +186,7 @@ DETECTORS = (
         (rb"(?i)(?:tp|tps|ws|wss)://",),
         _url,
         retry=False,
+        exact=True,
     ),
     Detector(
         "wallet", frozenset({"crypto"}),
@@ -191,6 +195,7 @@ DETECTORS = (
         (rb"0x[0-9a-fA-F]{8}", rb"\b[13LMDTAX9mn248][1-9A-HJ-NP-Za-km-z]{20}",
         rb"(?i)\b(?:bc1|tb1|ltc1|addr1)"),
         _wallet,
+        exact=True,
     ),
 )  # fmt: skip
 """In no particular order: overlaps are resolved afterwards."""

@@ -59,7 +59,13 @@ def _detector(name: Any, table: Any) -> Detector:
     if matcher(pattern)(ANCHOR, b"", 0, 0)[0][0] >= 0:
         raise ConfigError(f"{where}: matches the empty text")
     return Detector(
-        key, frozenset({name}), pattern, (pattern,), _check(name, check), retry=False, lines=True
+        key,
+        frozenset({name}),
+        pattern,
+        (pattern,),
+        _check(name, table.get("check")),
+        retry=False,
+        lines=True,
     )
 
 

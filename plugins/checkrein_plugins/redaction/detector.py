@@ -22,7 +22,9 @@ class Detector:
 
     `pattern` and `triggers` are RE2 syntax over the shadow's bytes. A stretch of text is searched
     for `pattern` only if one of `triggers` occurs in it or in the `CONTEXT` bytes in front of it:
-    short, free of context, and part of every match or of the words in front of it. `check` decides
+    short, and free of context. A value counts only if one occurs in it, in the `CONTEXT` bytes in
+    front of it or in the word behind it: so what is found does not depend on what else is searched
+    at the same time, nor on where a text is cut. `check` decides
     on a match; it may look at `CONTEXT` bytes in front, and behind it as far as the next joint.
     What it returns must not reach over a joint (see `pieces`).
     """
@@ -35,6 +37,8 @@ class Detector:
     retry: bool = True
     """A refused candidate may hide another that starts inside it: search on from its second
     byte. Only for patterns whose matches are short, or the time would grow with their square."""
+    exact: bool = False
+    """Every value that `check` accepts contains a trigger: it need not be looked for again."""
     dense: bool = False
     """Candidates are frequent in ordinary text: worth to search only close to a trigger."""
     lines: bool = False

@@ -6,6 +6,7 @@ never "nothing found".
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -27,7 +28,8 @@ SHORTEST = 6
 _REMEMBERED = 4096
 """Sets of triggers whose detectors are kept."""
 _Match: TypeAlias = Callable[[bytes], list[int] | None]
-_Run: TypeAlias = tuple[Any, Check, bool, bool, bool]
+_Run: TypeAlias = tuple[Any, Check, bool, bool, bool, bool]
+_NEXT_WORD = re.compile(rb"[ \t]{0,2}[-(]?[A-Za-z]{0,8}")
 
 
 class Step(NamedTuple):
@@ -70,6 +72,7 @@ class Engine:
                     detector.check,
                     detector.retry,
                     detector.lookback,
+                    detector.exact,
                     detector.dense,
                 )
             )
@@ -194,7 +197,8 @@ class Engine:
         if len(hits) == 1:
             return
         categories = self.categories
-        for match, check, retry, lookback, _ in self._runs_for(tuple(hits)):
+        for run in self._runs_for(tuple(hits)):
+            match, check, retry, lookback, exact, _ = run
             at = low if lookback else start
             while True:
                 first, last = match(ANCHOR, data, at, end)[0]
@@ -204,9 +208,20 @@ class Engine:
                 if accepted is None:
                     at = first + 1 if retry else last
                     continue
-                if accepted.start >= start and accepted.category in categories:
+                if (
+                    accepted.start >= start
+                    and accepted.category in categories
+                    and (exact or self._called_for(run, data, accepted))
+                ):
                     found.append(accepted)
                 at = accepted.end if accepted.end > first else first + 1
+
+    def _called_for(self, run: _Run, data: bytes, found: Finding) -> bool:
+        """Whether a trigger of the detector occurs in a value or right beside it."""
+        low = found.start - CONTEXT if found.start > CONTEXT else 0
+        word = _NEXT_WORD.match(data, found.end)
+        hits = self._triggered(data[low : word.end() if word else found.end])
+        return run in self._runs_for(tuple(hits))
 
     def _runs_for(self, hits: tuple[int, ...]) -> tuple[_Run, ...]:
         """The detectors that these triggers call for."""

@@ -86,7 +86,11 @@ DETECTORS = (
     Detector(
         "iban", frozenset({"iban"}),
         rb"(?i)\b(?:" + _HEADS + rb")\d\d[ -]?[A-Z0-9]{4}[ -]?[A-Z0-9]{3}",
-        (rb"\b[A-Z][A-Z]\d\d[ -]?[A-Z0-9]{4}[ -]?[A-Z0-9]{3}", rb"\b[a-z][a-z]\d\d[a-z0-9]{6}"),
+        (
+            rb"\b[A-Z][A-Z]\d\d[ -]?[A-Z0-9]{4}[ -]?[A-Z0-9]{3}",
+            rb"\b(?:" + _HEADS.lower() + rb")\d\d[a-z0-9]{11}",
+        ),
         _iban,
+        exact=True,
     ),
 )  # fmt: skip

@@ -255,9 +255,10 @@ DETECTORS = (
         rb"|[STFGM]\d{7}[A-Z]|[A-Z]{5}\d{4}[A-Z])\b",
         (rb"(?i)\b[A-Z]{2} ?\d\d ?\d\d ?\d\d ?[A-D]\b", rb"\b\d{8}[- ]?[A-Z]\b",
         rb"\b[A-Z]\d{7}[- ]?[A-Z]\b", rb"\d{11}[Xx]\b",
-         rb"\b[12] ?\d\d ?\d\d ?2[ABab]", rb"(?i)[A-Z]{2}\d\d[A-Z]\d\d[A-Z]\d",
+         rb"\b[12] ?\d\d ?\d\d ?2[ABab]", rb"(?i)\b[A-Z]{6}\d\d[A-Z]\d\d",
          rb"\b[A-Z]{5}\d{4}[A-Z]\b"),
         _lettered_identity,
+        exact=True,
     ),
     Detector(
         "passport", frozenset({"passport"}),

@@ -126,6 +126,8 @@ def _at(data: bytes, start: int, end: int) -> Finding | None:
         checks = _checks_for(shape)
     if not checks or glued(data, start, end):
         return None
+    if data[end : end + 1].isalnum() and not phones.EXTENSION.match(behind(data, end, 12)):
+        return None
     if data[start] in b"0(" and _ZERO.fullmatch(data, start, end):
         size = len(digits_of(data, start, end))
         found = phones.national_phone(data, start, end) if 9 <= size <= 12 else None
@@ -202,7 +204,7 @@ DETECTORS = (
             rb"\d{4}[ .-]\d{4}[ .-]\d{4}", rb"\b\d{4}[ .-]\d{6}[ .-]\d{4}",
             rb"\d\d\d[ .-]\d\d[ .-]\d\d\d\d", rb"\d\d\d\)?[-. /]{0,2}\d\d\d[-. ]\d\d\d\d",
             rb"\+\d[\d .()/-]{4}",
-            rb"\b0\d{1,4}\)?[ ./-]\d\d\d\d|\b0[\d)]{1,5}[ ./-]\d{2,3}[ ./-]\d\d",
+            rb"(?:^|[^0-9.-])0\d{1,4}\)?[ ./-](?:\d\d\d\d|\d{2,3}[ ./-]\d\d)",
             rb"\b[2-9]\d\d \d\d\d? \d\d",
             (rb"(?i)(?:phone|mobile|\btel|\bcell|\bfax|\bsms|whatsapp|call|dial|desk|answering"
             rb"|message|registered|reach)[^0-9+(\x00]{1,20}[+(]{0,2}\d[\d .()/-]{5}"),

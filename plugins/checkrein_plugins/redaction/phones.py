@@ -20,7 +20,7 @@ _NO_WORDS = Words(
     rb"|amount|price|zip|postal|ssn|card|account"
 )
 _LINE_BEHIND = re.compile(rb"[ \t]{0,2}[-(]?(?i:office|fax|mobile|cell|home|work|tel|phone|desk)\b")
-_EXTENSION = re.compile(rb" ?(?:x|ext\.? ?)\d{1,6}\b", re.IGNORECASE)
+EXTENSION = re.compile(rb" ?(?:x|ext\.? ?)\d{1,6}\b", re.IGNORECASE)
 
 
 def worded(data: bytes, start: int, end: int) -> bool:
@@ -36,7 +36,7 @@ def _phone(data: bytes, start: int, end: int, kind: str) -> Finding | None:
         start += 1
     follow = data[end : end + 1]
     if follow and follow in b" xXeE":
-        extension = _EXTENSION.match(behind(data, end, 12))
+        extension = EXTENSION.match(behind(data, end, 12))
         if extension:
             end += extension.end()
         elif follow != b" ":

@@ -67,6 +67,7 @@ PEM_OPENING = b"-----BEGIN "
 _PEM_HEADER = re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _pem_lines = prefix(
     rb"(?:\s{0,8}(?:[A-Za-z0-9+/=]{16}[A-Za-z0-9+/=]*"
+    rb"|-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
     rb"|(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset): ?[^\n\"\x00]{0,200}))*"
 )
 _PEM_LAST = re.compile(rb"\s{0,8}[A-Za-z0-9+/=]{1,15}(?=\s{0,8}(?:-----END|[\"'\x00<]|\Z))")
@@ -108,6 +109,8 @@ def pem_swallow(data: bytes) -> tuple[int, bool]:
     rest = pem_end(data, 0)
     if len(data) - end > PEM_AHEAD or (data[end:rest].endswith(b"-----") and rest < len(data)):
         return rest, True
+    if data[:end].endswith(b"-----"):
+        return end, False
     # What is left of the last line must still count as one: 16 characters at least.
     keep = end
     while keep and end - keep < 16 and data[keep - 1] in _BASE64:

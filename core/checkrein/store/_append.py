@@ -1,0 +1,122 @@
+"""Writing one event into SQLite, and at most one hold or settle, with one statement.
+
+Between two commits of a process there is nearly always nobody else: then it knows where the
+session's chain stands, and hashes the next event without asking. The statement itself checks
+that this was right, and that the session takes the event; where it does not, nothing is
+written, and `_write.write` finds out why. Five to eight statements become one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, TypeAlias
+
+from checkrein.store import Committed
+from checkrein.store._rules import chain_hash
+
+Into: TypeAlias = tuple[str, str]
+"""A statement for any session, and one for a session that takes calls."""
+
+
+def _into(target: str, more: int) -> Into:
+    # The column `n` is NOT NULL: a session that is not as expected refuses the row. A number
+    # that somebody else took refuses it too, by the primary key. Triggers do the rest.
+    at_any = (
+        f"INSERT INTO {target} VALUES (?, ?, (SELECT n + 1 FROM sessions WHERE sid = ? "
+        "AND n = ? AND head = ? AND id = ? AND fence <= ? AND rollback = 'none'), "
+        f"{', '.join(['?'] * (11 + more))})"
+    )
+    open_only = "state = 'ACTIVE' AND stopped = 0 AND rollback ="
+    return at_any, at_any.replace("rollback =", open_only)
+
+
+EVENT = _into("events", 0)
+# In a transaction. OR FAIL: a row that is refused whole needs no journal of the statement.
+EVENT_WITHIN = (
+    EVENT[0].replace("INSERT", "INSERT OR FAIL"),
+    EVENT[1].replace("INSERT", "INSERT OR FAIL"),
+)
+TAKING = _into("takings", 8)
+"""More values: the hold's id, account, unit, amount, limit, settle, call, session."""
+SETTLING = _into("settlings", 2)
+"""More values: the hold's id, what is booked."""
+
+_NO_FENCE = 2**62
+
+_KEPT = 1000
+"""Sessions whose end is remembered: more are not written at once by one process."""
+
+
+Encoded: TypeAlias = tuple[
+    str, str, int, int, str, bytes, bytes, bytes | None, bytes | None, str | None
+]
+"""kind, call, attempt, at, view, chain body, ref, salt, data, place."""
+
+End: TypeAlias = tuple[int, int, bytes, int, int]
+"""Where a commit has left things: session's row, `n` and hash of its last event, last number in
+the store, and the last number before it."""
+
+
+class Ends:
+    """What this process knows about the ends of the chains that it writes.
+
+    Owned by one store, used under its write lock. All of it may be wrong: whoever relies on it
+    has SQLite check it.
+    """
+
+    __slots__ = ("_alone", "_seq", "_sessions")
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, tuple[int, int, bytes]] = {}
+        self._seq = -1
+        self._alone = False
+
+    def learn(self, session: str, end: End) -> None:
+        """Note what was read and written by a transaction, once it is committed."""
+        sid, n, head, seq, found = end
+        # Where others write between our commits, guessing costs more than asking.
+        self._alone = found == self._seq
+        self._seq = seq
+        if len(self._sessions) >= _KEPT:
+            self._sessions.clear()
+        self._sessions[session] = (sid, n, head)
+
+    def insert(
+        self,
+        cursor: sqlite3.Cursor,
+        session: str,
+        event: Encoded,
+        fence: int | None,
+        admit: bool,
+        into: Into,
+        more: tuple[Any, ...] = (),
+    ) -> End | None:
+        """Write one encoded event and what comes with it; None where that must be looked at.
+
+        Gives what `wrote` takes once it is committed.
+        """
+        known = self._sessions.get(session)
+        if known is None or not self._alone:
+            return None
+        sid, n, head = known
+        kind, call, attempt, at, view, text, ref, salt, data, place = event
+        seq = self._seq + 1
+        digest = chain_hash(head, seq, n + 1, attempt, at, ref, text)
+        try:
+            cursor.execute(
+                into[admit],
+                (
+                    seq, sid, sid, n, head, session, _NO_FENCE if fence is None else fence,
+                    kind, call, attempt, at, ref, head, digest, view, salt, data, place, *more,
+                ),
+            )  # fmt: skip
+        except sqlite3.IntegrityError:
+            return None
+        return sid, n + 1, digest, seq, seq - 1
+
+    def wrote(self, session: str, written: End) -> Committed:
+        """Note an event that `insert` has written and that is committed."""
+        sid, n, head, seq, _ = written
+        self._seq = seq
+        self._sessions[session] = (sid, n, head)
+        return Committed(seq, n + 1)

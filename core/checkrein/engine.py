@@ -1,14 +1,15 @@
 """The life of one call: bind, check, approve, commit the intent, execute, commit the outcome.
 
 One `async def` engine for sync and async entries (see `_io`). Everything that must hold on
-every road to a tool is here and in `execution`, and nowhere else; adapters only build an
-`Entry` and translate what comes back.
+every road to a tool is here, in `execution` and `recording`, and nowhere else; adapters only
+build an `Entry` and translate what comes back.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from checkrein.entry import CURRENT, OPTIONS, Entry, inside, outermost, seen, un
 from checkrein.errors import Conflict, Denied, HoldRefused, Unencodable
 from checkrein.execution import Execution
 from checkrein.journal import Journal
+from checkrein.recording import Recording
 from checkrein.store import Batch, HoldRow
 from checkrein.telemetry import use
 
@@ -42,8 +44,9 @@ class Engine:
         self.rein = rein
         self.journal = journal
         self.store = rein.store
-        self.execution = Execution(rein, journal)
-        self.commit = self.execution.commit
+        self.recording = Recording(rein, journal)
+        self.execution = Execution(rein, journal, self.recording)
+        self.commit = self.recording.commit
         self.now = rein.clock
         self.telemetry = rein.telemetry
         self.observe = rein.mode == "observe"
@@ -201,7 +204,7 @@ class Engine:
                     rows, deadline = None, -1.0
                 except BaseException as interrupted:
                     if not isinstance(interrupted, Exception):
-                        self.execution.void(entry, call, interrupted)
+                        self.recording.void(entry, call, interrupted)
                     raise
                 if rows is not None:
                     entry.mark = mark
@@ -215,7 +218,7 @@ class Engine:
                 # Single flight: when the holder has ended, its result may be the answer.
                 deadline = deadline or time.monotonic() + self.rein.hold_wait
                 await io.wait(
-                    lambda seen=change: self.store.changed() != seen,  # type: ignore[misc]
+                    partial(self._changed, change),
                     deadline,
                     f"{call.name} {call.id}, of which another call is running,",
                 )
@@ -243,6 +246,9 @@ class Engine:
                 call = call.replace(name=again, arguments=self._thaw(given, entry))
             else:
                 await io.sleep(again)
+
+    def _changed(self, seen: int) -> bool:
+        return self.store.changed() != seen
 
     def _untouched(
         self, entry: Entry, call: Call, tree: dict[str, Any], exact: dict[str, Any]
@@ -292,9 +298,9 @@ class Engine:
             "not_done", answer.value, None, None, 0, "reported", 0.0, 0, answer.source or plugin
         )
         event = self.journal.answered(
-            call, tree, outcome, checked, self.execution.encoded(entry, outcome)
+            call, tree, outcome, checked, self.recording.encoded(entry, outcome)
         )
-        puts = self.execution.approval_puts(entry, "done", "approved")
+        puts = self.recording.approval_puts(entry, "done", "approved")
         await self.commit(io, Batch(call.session, (event,), event.at, puts=puts))
         folded = await self._after(io, entry, call, outcome, None)
         return folded[0]
@@ -321,7 +327,7 @@ class Engine:
             await self.commit(io, batch)
             return ()
         batch.holds = rows = accounts.hold_rows(call, [h for _, h in holds], call.attempt)
-        batch.puts = self.execution.approval_puts(entry, "started", "approved")
+        batch.puts = self.recording.approval_puts(entry, "started", "approved")
         swept = False
         while True:
             try:
@@ -372,9 +378,9 @@ class Engine:
             if fallback is not None and entry.kind == "model" and fallback.model not in tried:
                 return outcome, fallback.model
         if folded.changed:
-            encoded = self.execution.encoded(entry, folded.outcome)
+            encoded = self.recording.encoded(entry, folded.outcome)
             event = self.journal.amended(call, folded.outcome, encoded, folded.notes)
-            await self.execution.amend(io, call, event)
+            await self.recording.amend(io, call, event)
         # A review that says no undoes the action: of an undo there is nothing to review.
         if folded.asks and tried is not None and entry.kind != "undo":
             await self.rein.permissions.after(io, entry, call, folded)

@@ -272,11 +272,11 @@ class Rein(Assembly):
 
     def resume(self, token: str) -> Any:
         """Run the one call that waited for approval `token`, once; its result."""
-        return finish(self.permissions.resume(self.sync_io, token))
+        return finish(self.resuming.run(self.sync_io, token))
 
     async def aresume(self, token: str) -> Any:
         """The async twin of `resume`."""
-        return await self.permissions.resume(self.async_io, token)
+        return await self.resuming.run(self.async_io, token)
 
     def stop(
         self, session_id: str | None = None, *, agent: str | None = None, all: bool = False

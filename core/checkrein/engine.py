@@ -23,7 +23,7 @@ from checkrein.errors import Conflict, Denied, HoldRefused, Unencodable
 from checkrein.execution import Execution
 from checkrein.journal import Journal
 from checkrein.recording import Recording
-from checkrein.store import Batch, HoldRow
+from checkrein.store import Batch, HoldRow, Store
 from checkrein.telemetry import use
 
 if TYPE_CHECKING:
@@ -217,11 +217,8 @@ class Engine:
                     return await self.rein.recorded.other(io, entry, call)
                 # Single flight: when the holder has ended, its result may be the answer.
                 deadline = deadline or time.monotonic() + self.rein.hold_wait
-                await io.wait(
-                    partial(self._changed, change),
-                    deadline,
-                    f"{call.name} {call.id}, of which another call is running,",
-                )
+                what = f"{call.name} {call.id}, of which another call is running,"
+                await io.wait(partial(_moved, self.store, change), deadline, what)
                 check = True
                 continue
             error = outcome.error
@@ -246,9 +243,6 @@ class Engine:
                 call = call.replace(name=again, arguments=self._thaw(given, entry))
             else:
                 await io.sleep(again)
-
-    def _changed(self, seen: int) -> bool:
-        return self.store.changed() != seen
 
     def _untouched(
         self, entry: Entry, call: Call, tree: dict[str, Any], exact: dict[str, Any]
@@ -388,6 +382,10 @@ class Engine:
 
     def _repeatable(self, entry: Entry) -> bool:
         return entry.kind == "model" or entry.tool.info.idempotent
+
+
+def _moved(store: Store, seen: int) -> bool:
+    return store.changed() != seen
 
 
 def _changed_in_place(call: Call) -> Denied:

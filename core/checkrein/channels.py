@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from checkrein._io import in_thread, is_awaitable, running_loop
-from checkrein.checks import ALLOWED, malformed
 from checkrein.errors import CheckreinError, Conflict
+from checkrein.judging import ALLOWED, malformed
 from checkrein.verdicts import Approved, Rejected
 
 if TYPE_CHECKING:

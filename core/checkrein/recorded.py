@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkrein import codec, verdicts
 from checkrein.call import Call, Outcome
-from checkrein.checks import NOTHING, Recall, Remember
+from checkrein.checks import Recall, Remember
 from checkrein.errors import (
     ApprovalExpired,
     ApprovalRejected,
@@ -20,6 +20,7 @@ from checkrein.errors import (
     InDoubt,
     Unencodable,
 )
+from checkrein.judging import NOTHING
 from checkrein.store import Batch, Event
 
 if TYPE_CHECKING:

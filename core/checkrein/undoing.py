@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from checkrein import codec
 from checkrein.call import Absent, Call, Outcome, Present
-from checkrein.checks import HookFailed, run_hook
 from checkrein.effects import Attempt, Effect, payload_of
 from checkrein.engine import Entry
 from checkrein.errors import (
@@ -21,6 +20,7 @@ from checkrein.errors import (
     Undecodable,
     Unencodable,
 )
+from checkrein.judging import HookFailed, run_hook
 from checkrein.probing import Probing
 from checkrein.store import Batch
 from checkrein.tool import Tool

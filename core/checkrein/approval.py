@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from checkrein import codec
+from checkrein.call import Call, ToolInfo
 from checkrein.errors import Conflict
 from checkrein.store import Batch, Put, Record
 
@@ -67,16 +68,27 @@ class Approvals:
         while len(found) < limit:
             # Requests that have lapsed keep their state until somebody looks at them.
             page = self.store.records("approval", state="pending", after=after, limit=1000)
-            found += (r for r in map(request_of, page.rows) if r.expires > now)
+            found += (request_of(r) for r in page.rows if self._whole(r) and r.body["expires"] > now)
             after = page.next
             if after is None:
                 break
         return found[:limit]
 
     def get(self, id: str) -> ApprovalRequest | None:
-        """One request, whatever its state."""
+        """One request, whatever its state. Raises `Conflict` for one that was altered."""
         record = self.store.record("approval", id)
-        return None if record is None else request_of(record)
+        if record is None:
+            return None
+        self.check(record)
+        return request_of(record)
+
+    def _whole(self, record: Record) -> bool:
+        try:
+            self.check(record)
+        except Conflict as error:
+            self.rein.log.error("%s", error)
+            return False
+        return True
 
     def approve(
         self,
@@ -91,7 +103,7 @@ class Approvals:
         Raises `Conflict`: unknown, decided or expired request, a person who may not answer, or
         masked fields without `masked_ok`.
         """
-        record = self._open(id, by)
+        record = self._answerable(id, by)
         if record.body["masked"] and not masked_ok:
             raise Conflict(
                 f"approval {id}: {', '.join(record.body['masked'])} are masked in what you see; "
@@ -129,6 +141,24 @@ class Approvals:
                     return payload
         raise Conflict(f"approval {record.id}: the call it belongs to was erased from the store")
 
+    def approved(self, record: Record) -> dict[str, Any]:
+        """The arguments that were approved, as they may run.
+
+        Raises `Conflict` where what is stored is not what the decision is bound to.
+        """
+        tree: dict[str, Any] = self.edits(record) or self.kept(record)["arguments"]
+        if self.digest(record.body, tree) != self.bound(record):
+            raise Conflict(
+                f"approval {record.id}: the call that is stored is not the one that was approved; "
+                "nothing was run. Look with `checkrein doctor`"
+            )
+        return tree
+
+    @staticmethod
+    def bound(record: Record) -> str:
+        """The digest of the call that a decision is bound to."""
+        return str(record.body.get("edited_digest") or record.body["digest"])
+
     def edits(self, record: Record) -> dict[str, Any] | None:
         """The whole call as its approver edited it; None if it was not edited."""
         if not record.body.get("edited_digest"):
@@ -151,12 +181,15 @@ class Approvals:
 
     def reject(self, id: str, *, by: str, reason: str = "") -> str:
         """Say no; the record's new state. Raises `Conflict` as `approve` does."""
-        return self._decide(self._open(id, by), by, False, reason, None, False)
+        return self._decide(self._answerable(id, by), by, False, reason, None, False)
 
-    def _open(self, id: str, by: str) -> Record:
+    def _answerable(self, id: str, by: object) -> Record:
+        if not isinstance(by, str) or not by.strip():
+            raise Conflict(f"approval {id}: say who decides (by=, a text)")
         record = self.store.record("approval", id)
         if record is None:
             raise Conflict(f"approval {id} is unknown here; `checkrein approvals` lists them")
+        self.check(record)
         self._lapse(record)
         if record.state != "pending":
             raise Conflict(f"approval {id} is already {record.state}: nothing was changed")
@@ -183,6 +216,7 @@ class Approvals:
         record = self.store.record("approval", id)
         if record is None:
             raise Conflict(f"approval {id} is unknown here; `checkrein approvals` lists them")
+        self.check(record)
         if record.state == "pending" and record.body["expires"] <= self.rein.clock():
             with contextlib.suppress(Conflict):  # decided at this moment: that stands
                 self.expire(record)
@@ -198,12 +232,12 @@ class Approvals:
         edited: dict[str, Any] | None,
         masked_ok: bool,
     ) -> str:
-        if not by:
-            raise Conflict(f"approval {record.id}: say who decides (by=)")
-        view = {"by": by, "ok": ok, "reason": reason, "masked_ok": masked_ok}
+        by = by.encode("utf-8", "backslashreplace").decode()
+        shown = self._shown(record, reason)
+        view = {"by": by, "ok": ok, "reason": shown, "masked_ok": masked_ok}
         if not ok:
             return self._move(
-                record, "rejected", "approval_decided", view, by=by, reject_reason=reason
+                record, "rejected", "approval_decided", view, by=by, reject_reason=shown
             )
         quorum = int(record.body["quorum"])
         if quorum <= 1:
@@ -221,7 +255,10 @@ class Approvals:
                     "decision",
                     f"{record.id}/{by}",
                     "approved",
-                    {"by": by},
+                    {
+                        "by": by,
+                        "seal": codec.digest(self.store.key, [f"{record.id}/{by}", by]),
+                    },
                     record.session,
                     record.id,
                     ("",),
@@ -229,12 +266,57 @@ class Approvals:
             ),
         )
         given = self.store.records("decision", label=record.id, limit=1000).rows
-        people = sorted({row.body["by"] for row in given})
+        people = sorted({r.body["by"] for r in given if r.body.get("seal") == self._vote(r)})
         if len(people) < quorum:
             return "pending"
-        return self._move(
-            record, "approved", "approval_quorum", {"by": people}, by=", ".join(people)
-        )
+        try:
+            return self._move(
+                record, "approved", "approval_quorum", {"by": people}, by=", ".join(people)
+            )
+        except Conflict:
+            # Whoever came at the same moment has completed it, this answer included.
+            now = self.store.record("approval", record.id)
+            if now is None or now.state not in ("approved", "started", "done"):
+                raise
+            return "approved"
+
+    def _shown(self, record: Record, text: str) -> str:
+        """What a person wrote, as the journal and the model may see it."""
+        body = record.body
+        call = Call(
+            body["call"], record.session, "tool", body["tool"], {}, ToolInfo(body["tool"]),
+            agent=body["agent"],
+        )  # fmt: skip
+        return str(self.rein.journal.view(call, text, "journal"))
+
+    # -- against altered rows
+
+    def sealed(self, id: str, state: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """A record's body with a keyed seal over it and its state."""
+        held = {key: value for key, value in body.items() if key != "seal"}
+        return {**held, "seal": codec.digest(self.store.key, [id, state, held])}
+
+    def check(self, record: Record) -> None:
+        """Raise `Conflict` for a record that was not written by this module.
+
+        Whoever can write the file, but does not know the store's key, can approve nothing:
+        neither by the state in the row nor by what stands in it.
+        """
+        # How it is used up needs no seal: an approval that is spent gives nothing.
+        state = "approved" if record.state in ("started", "done") else record.state
+        body: object = record.body
+        if (
+            not isinstance(body, dict)
+            or self.sealed(record.id, state, body)["seal"] != body.get("seal")
+            or body.get("session") != record.session
+        ):
+            raise Conflict(
+                f"approval {record.id} was altered in the store: it counts for nothing; look with "
+                "`checkrein doctor`, and let the call be asked about again"
+            )
+
+    def _vote(self, row: Record) -> str:
+        return codec.digest(self.store.key, [row.id, row.body["by"]])
 
     def _move(
         self,
@@ -248,6 +330,7 @@ class Approvals:
         changed = {**record.body, **body}
         if edited is not None:
             changed["edited_digest"] = self.digest(record.body, edited)
+        changed = self.sealed(record.id, state, changed)
         put = Put("approval", record.id, state, changed, record.session, record.label, ("pending",))
         self._write(
             record.session,

@@ -104,7 +104,15 @@ class Permissions:
                 entry.session.rollback_by = outermost(call.session) or call.id
                 entry.session.rollback_wanted = "rejected"
             await self.rein.engine.refuse(io, entry, call, tree, refusal_of(record))
-        return Granted((*entry.approved, record.id), self.approvals.edits(record))
+        if record.id in entry.approved:
+            raise Conflict(
+                f"approval {record.id} does not cover what is asked about {call.name} {call.id}: "
+                "nothing was run"
+            )
+        return Granted((*entry.approved, record.id), self._edited(record))
+
+    def _edited(self, record: Record) -> dict[str, Any] | None:
+        return self.approvals.approved(record) if record.body.get("edited_digest") else None
 
     def _covered(self, ids: tuple[str, ...], digest: str, plugin: str, ask: Ask) -> bool:
         """Whether an approval was given for exactly this call, and for what this rule wants."""
@@ -112,7 +120,8 @@ class Permissions:
             record = self.store.record("approval", id)
             if record is None or record.state != "approved":
                 continue
-            if (record.body.get("edited_digest") or record.body["digest"]) != digest:
+            self.approvals.check(record)
+            if self.approvals.bound(record) != digest:
                 continue
             if any(wanted(plugin, ask) == list(asked) for asked in record.body["asks"]):
                 return True
@@ -179,7 +188,8 @@ class Permissions:
             reason=body["reason"], risk=body["risk"], expires=expires, masked=body["masked"],
             asked=kind,
         )  # fmt: skip
-        put = Put("approval", id, "pending", body, call.session, call.name, ("",))
+        sealed = self.approvals.sealed(id, "pending", body)
+        put = Put("approval", id, "pending", sealed, call.session, call.name, ("",))
         # An action that has been done is reviewed whatever became of its session since.
         admit = entry.admit and kind == "before"
         batch = Batch(call.session, (event,), event.at, entry.session.fence, admit, puts=(put,))

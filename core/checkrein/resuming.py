@@ -80,10 +80,14 @@ class Resuming:
             )
         if record.body["tool_digest"] != tool.info.digest():
             raise Conflict(f"approval {record.id} is void: the definition of {name} changed since")
-        tree = self.approvals.edits(record) or kept["arguments"]
+        arguments = (
+            kept["arguments"]
+            if record.state in ("pending", "rejected", "expired")
+            else self.approvals.approved(record)
+        )
         return Entry(
             tool,
-            codec.decode_arguments(tree, tool.classes, {}),
+            codec.decode_arguments(arguments, tool.classes, {}),
             self.rein.session(id=record.session),
             call_id=record.body["call"],
             keyed=True,

@@ -235,8 +235,10 @@ def throughput(folder: Path, scale: float) -> list[str]:
     return [
         "## Eight processes on one SQLite file",
         "",
-        f"{len(waits)} calls, {rate:,.0f} calls/s in total (aimed at 3,000), "
-        f"p50 {waits[len(waits) // 2] * 1000:.2f} ms, p99.9 {p999:.1f} ms (aimed at 250 ms).",
+        (
+            f"{len(waits)} calls, {rate:,.0f} calls/s in total (aimed at 3,000), "
+            f"p50 {waits[len(waits) // 2] * 1000:.2f} ms, p99.9 {p999:.1f} ms (aimed at 250 ms)."
+        ),
         "",
     ]
 
@@ -373,8 +375,10 @@ def startup() -> list[str]:
     return [
         "## Starting",
         "",
-        f"`import checkrein`: {loaded:.0f} ms CPU over a bare interpreter (aimed at 100). "
-        f"`checkrein --help`: {sorted(helps)[3] * 1000:.0f} ms (aimed at 300).",
+        (
+            f"`import checkrein`: {loaded:.0f} ms CPU over a bare interpreter (aimed at 100). "
+            f"`checkrein --help`: {sorted(helps)[3] * 1000:.0f} ms (aimed at 300)."
+        ),
         "",
     ]
 
@@ -394,8 +398,10 @@ def memory(folder: Path, scale: float) -> list[str]:
     return [
         "## Memory",
         "",
-        f"Resident size after each quarter of {4 * max(200, int(5000 * scale))} calls in one "
-        f"session: {', '.join(f'{s / 1024:.1f}' for s in sizes)} MB.",
+        (
+            f"Resident size after each quarter of {4 * max(200, int(5000 * scale))} calls in one "
+            f"session: {', '.join(f'{s / 1024:.1f}' for s in sizes)} MB."
+        ),
         "",
     ]
 
@@ -436,8 +442,8 @@ def main() -> None:
             "memory": lambda: memory(folder, scale),
         }
         lines = ["# Benchmarks", "", "Made by `python3 benchmarks/overhead.py --write` on:", "",
-                 f"> {machine()}", "", "CPU time unless it says otherwise; medians over "
-                 f"{rounds} interleaved rounds; ratios are medians of the rounds' ratios.", ""]  # fmt: skip
+                 f"> {machine()}", "", ("CPU time unless it says otherwise; medians over "
+                 f"{rounds} interleaved rounds; ratios are medians of the rounds' ratios."), ""]  # fmt: skip
         for name, section in sections.items():
             if not options.only or name in options.only:
                 print(f"measuring {name} ...", file=sys.stderr, flush=True)

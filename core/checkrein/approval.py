@@ -68,7 +68,9 @@ class Approvals:
         while len(found) < limit:
             # Requests that have lapsed keep their state until somebody looks at them.
             page = self.store.records("approval", state="pending", after=after, limit=1000)
-            found += (request_of(r) for r in page.rows if self._whole(r) and r.body["expires"] > now)
+            found += (
+                request_of(r) for r in page.rows if self._whole(r) and r.body["expires"] > now
+            )
             after = page.next
             if after is None:
                 break

@@ -11,6 +11,7 @@ import pytest
 from checkrein import Answer, Call, Deny, Hold, Plugin, Rein, errors
 from checkrein.call import Usage
 from checkrein.verdicts import Measured
+import contextlib
 
 
 @pytest.fixture(params=["memory:", "sqlite"])
@@ -113,11 +114,8 @@ def test_more_than_was_held_is_booked_and_flagged(go, store) -> None:
 @pytest.mark.parametrize("verdict", [Answer("cached"), Deny("no")], ids=lambda v: type(v).__name__)
 def test_a_call_that_does_not_run_holds_nothing(go, store, verdict) -> None:
     with Rein(plugins=[Holds(Hold("a", 5, "usd", 100), verdict)], store=store) as rein:
-        with rein.session(on_error="keep"):
-            try:
-                go.call(rein, lambda: 1)
-            except errors.Denied:
-                pass
+        with rein.session(on_error="keep"), contextlib.suppress(errors.Denied):
+            go.call(rein, lambda: 1)
         assert balance(rein, "a") == (0, 0)
         assert rein.store.holds() == []
 

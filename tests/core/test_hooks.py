@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from checkrein import Answer, Ask, Call, Deny, Hold, Plugin, Rein, Rewrite, errors, hookimpl
-
 from checkrein.entry import Entry
 
 
@@ -399,7 +398,7 @@ def test_observers_do_not_disturb_each_other_or_the_call(go, caplog) -> None:
         def on_event(self, event: Any) -> Any:
             seen.append(event.kind)
 
-    effects, result = run(go, Breaks(), BreaksLater(), Sees())
+    _effects, result = run(go, Breaks(), BreaksLater(), Sees())
     assert result == 1
     assert seen == ["session_started", "intent", "outcome", "session_ended"]
     assert "ValueError" in caplog.text
@@ -447,7 +446,7 @@ class Edits(Plugin):
                                      Answer({"cached": (1, 2)}), Answer(object())], ids=repr)  # fmt: skip
 def test_an_outside_verdict_is_asked_for_once_for_each_call(go, verdict) -> None:
     outside = Outside(verdict)
-    effects, result = run(go, Edits(), outside)
+    _effects, result = run(go, Edits(), outside)
     assert outside.asked == [{"n": 2}]
     if isinstance(verdict, Answer):
         assert result is verdict.value or result == verdict.value

@@ -59,7 +59,9 @@ def test_the_reason_of_a_denial_is_recorded(go) -> None:
     assert would == {"code": "denied", "rule": "hours", "plugin": "says", "reason": "too late"}
 
 
-@pytest.mark.parametrize("after", [Deny("no"), Replace("x"), Ask("look")], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "after", [Deny("no"), Replace("x"), Ask("look")], ids=lambda v: type(v).__name__
+)
 def test_results_are_left_alone(go, after) -> None:
     with Rein(plugins=[Says(None, after)], mode="observe") as rein, rein.session():
         assert go.call(rein, lambda n: n, 1) == 1

@@ -64,11 +64,13 @@ def test_a_session_is_entered_once(store) -> None:
         rein.call(one)
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+@pytest.mark.parametrize(
+    "error", [ValueError, KeyboardInterrupt, SystemExit, asyncio.CancelledError]
+)
 def test_an_error_fails_the_session_and_undoes_it(go, store, error) -> None:
     undone: list[int] = []
     with Rein(store=store) as rein:
-        tool = rein.tool(lambda n: n, name="make", undo=lambda n: undone.append(n))
+        tool = rein.tool(lambda n: n, name="make", undo=undone.append)
         session = rein.session()
         with pytest.raises(error), session:
             go.call(rein, tool, 1)
@@ -83,7 +85,7 @@ def test_async_sessions_end_as_sync_ones_do(store) -> None:
     undone: list[int] = []
 
     async def main() -> None:
-        tool = rein.tool(lambda n: n, name="make", undo=lambda n: undone.append(n))
+        tool = rein.tool(lambda n: n, name="make", undo=undone.append)
         with pytest.raises(ValueError):
             async with rein.session() as session:
                 await rein.acall(tool, 1)
@@ -114,7 +116,7 @@ def test_a_cancelled_session_is_undone(store) -> None:
             await task
 
     with Rein(store=store) as rein:
-        tool = rein.tool(lambda n: n, name="make", undo=lambda n: undone.append(n))
+        tool = rein.tool(lambda n: n, name="make", undo=undone.append)
         asyncio.run(main())
     assert undone == [1]
 
@@ -188,7 +190,7 @@ def test_inner_sessions(go, store) -> None:
 def test_a_failed_outer_session_takes_the_inner_one_along(go, store) -> None:
     undone: list[int] = []
     with Rein(store=store) as rein:
-        tool = rein.tool(lambda n: n, name="make", undo=lambda n: undone.append(n))
+        tool = rein.tool(lambda n: n, name="make", undo=undone.append)
         with pytest.raises(ValueError), rein.session():
             go.call(rein, tool, 1)
             with rein.session():
@@ -269,7 +271,7 @@ def test_a_bound_coroutine_function(store) -> None:
 
     async def main() -> list[str]:
         async with rein.session(agent="mine") as session:
-            made = [session.bind(later), session.bind(Later()), session.bind(lambda: later())]
+            made = [session.bind(later), session.bind(Later()), session.bind(later)]
         async with rein.session(agent="other"):
             return [*await asyncio.gather(*(fn() for fn in made)), rein.current_session().agent]
 

@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402 - s
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import (  # noqa: E402
     InMemorySpanExporter,
 )
+import contextlib
 
 
 class Ends(sdk.SpanProcessor):  # type: ignore[misc,name-defined]
@@ -97,10 +98,8 @@ def test_no_content_is_on_any_span_and_each_ends_once(go, traced, verdict) -> No
     with Rein(plugins=[Says(verdict)], tracer_provider=traced.provider) as rein:
         with rein.session(on_error="keep"):
             for fn in (tool, fails):
-                try:
+                with contextlib.suppress(errors.Denied, RuntimeError):
                     go.call(rein, fn, "secret!")
-                except (errors.Denied, RuntimeError):
-                    pass
     for span in traced.exporter.get_finished_spans():
         assert "secret!" not in span.to_json()
     assert len(traced.ends.ended) == len(set(traced.ends.ended)) == 3
@@ -155,7 +154,7 @@ def test_a_cancelled_call_ends_its_span(traced) -> None:
     assert traced.spans["execute_tool slow"].attributes["error.type"] == "CancelledError"
 
 
-LATER = '''
+LATER = """
 from opentelemetry import trace
 from checkrein import Rein
 rein = Rein()
@@ -172,7 +171,7 @@ with rein.session(agent="after"):
     rein.call(len, [])
 print(sorted(s.name for s in exporter.get_finished_spans()))
 rein.close()
-'''
+"""
 
 
 def test_an_sdk_that_is_set_up_after_the_rein_is_used(child) -> None:
@@ -181,13 +180,13 @@ def test_an_sdk_that_is_set_up_after_the_rein_is_used(child) -> None:
 
 
 def test_nothing_is_loaded_and_nothing_recorded_without_an_sdk(child) -> None:
-    code = '''
+    code = """
 import sys
 from checkrein import Rein
 with Rein() as rein, rein.session():
     rein.call(len, [])
 print([m for m in sys.modules if m.startswith("opentelemetry.sdk")])
-'''
+"""
     out, err = child(code).communicate(timeout=60)
     assert out == "[]\n", err
 

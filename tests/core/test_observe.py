@@ -70,7 +70,8 @@ def test_results_are_left_alone(go, after) -> None:
 
 
 def test_a_stopped_session_is_stopped_all_the_same(go) -> None:
-    with Rein(plugins=[Says(None)], mode="observe") as rein:
-        with pytest.raises(errors.Halted), rein.session(on_error="keep") as session:
-            rein.stop(session.id)
+    rein = Rein(plugins=[Says(None)], mode="observe")
+    with rein, rein.session(on_error="keep") as session:
+        rein.stop(session.id)
+        with pytest.raises(errors.Halted):
             go.call(rein, lambda n: n, 1)

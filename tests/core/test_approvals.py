@@ -260,7 +260,7 @@ def test_a_rejection_rolls_back_where_that_is_asked_for(go, store) -> None:
     with Rein(plugins=[Asks(above=10), boss], store=store) as rein:
         undone: list[int] = []
 
-        @rein.tool(undo=undone.append)
+        @rein.tool(undo=lambda amount: undone.append(amount))
         def pay(amount: int) -> None:
             return None
 
@@ -533,7 +533,7 @@ def test_anything_but_a_yes_to_what_was_done_undoes_it(go, store, ending) -> Non
         plugins.append(Boss(answer))
     with Rein(plugins=plugins, store=store, approvals="channels", approval_expires=0.3) as rein:
 
-        @rein.tool(undo=undone.append)
+        @rein.tool(undo=lambda amount: undone.append(amount))
         def pay(amount: int) -> str:
             return "paid"
 
@@ -556,7 +556,7 @@ def test_a_review_that_was_suspended_is_resumed(go, sqlite, decision) -> None:
     undone: list[int] = []
     with Rein(plugins=[Reviews()], store=sqlite) as rein:
 
-        @rein.tool(undo=undone.append)
+        @rein.tool(undo=lambda amount: undone.append(amount))
         def pay(amount: int) -> str:
             return "paid"
 

@@ -70,7 +70,7 @@ def test_a_session_is_entered_once(store) -> None:
 def test_an_error_fails_the_session_and_undoes_it(go, store, error) -> None:
     undone: list[int] = []
     with Rein(store=store) as rein:
-        tool = rein.tool(lambda n: n, name="make", undo=undone.append)
+        tool = rein.tool(lambda n: n, name="make", undo=lambda n: undone.append(n))
         session = rein.session()
 
         def work() -> None:
@@ -89,7 +89,7 @@ def test_async_sessions_end_as_sync_ones_do(store) -> None:
     undone: list[int] = []
 
     async def main() -> None:
-        tool = rein.tool(lambda n: n, name="make", undo=undone.append)
+        tool = rein.tool(lambda n: n, name="make", undo=lambda n: undone.append(n))
         session = rein.session()
 
         async def work() -> None:
@@ -125,7 +125,7 @@ def test_a_cancelled_session_is_undone(store) -> None:
             await task
 
     with Rein(store=store) as rein:
-        tool = rein.tool(lambda n: n, name="make", undo=undone.append)
+        tool = rein.tool(lambda n: n, name="make", undo=lambda n: undone.append(n))
         asyncio.run(main())
     assert undone == [1]
 
@@ -211,7 +211,7 @@ def test_inner_sessions(go, store) -> None:
 def test_a_failed_outer_session_takes_the_inner_one_along(go, store) -> None:
     undone: list[int] = []
     with Rein(store=store) as rein:
-        tool = rein.tool(lambda n: n, name="make", undo=undone.append)
+        tool = rein.tool(lambda n: n, name="make", undo=lambda n: undone.append(n))
 
         def work() -> None:
             go.call(rein, tool, 1)
@@ -296,7 +296,7 @@ def test_a_bound_coroutine_function(store) -> None:
 
     async def main() -> list[str]:
         async with rein.session(agent="mine") as session:
-            made = [session.bind(later), session.bind(Later()), session.bind(later)]
+            made = [session.bind(later), session.bind(Later()), session.bind(lambda: later())]
         async with rein.session(agent="other"):
             return [*await asyncio.gather(*(fn() for fn in made)), rein.current_session().agent]
 

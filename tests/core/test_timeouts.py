@@ -157,7 +157,7 @@ def test_a_late_result_in_a_session_that_was_rolled_back_is_undone(go, store) ->
     undone: list[str] = []
     with Rein(store=store, drain=0.05) as rein:
 
-        @rein.tool(timeout=0.05, undo=undone.append, settle_time=0)
+        @rein.tool(timeout=0.05, undo=lambda result: undone.append(result), settle_time=0)
         def slow() -> str:
             end.wait(30)
             return "thing"

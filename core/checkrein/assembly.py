@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from checkrein.recorded import Recorded
     from checkrein.recovery import Recovery
     from checkrein.rein import Rein
+    from checkrein.resuming import Resuming
     from checkrein.rollback import Rollbacks
     from checkrein.wrap import RequiresApproval
 
@@ -162,6 +163,13 @@ class Assembly:
         from checkrein.permission import Permissions
 
         return Permissions(self._whole)
+
+    @made_once
+    def resuming(self) -> Resuming:
+        """Running what waited for an approval."""
+        from checkrein.resuming import Resuming
+
+        return Resuming(self._whole)
 
     @made_once
     def recorded(self) -> Recorded:

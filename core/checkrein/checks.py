@@ -204,7 +204,7 @@ def _same(new: Call, old: Call) -> bool:
             and new.tool.timeout == old.tool.timeout
             and new.arguments == old.arguments
         )
-    except Exception:
+    except Exception:  # noqa: BLE001 - values of anybody's types: what cannot be compared differs
         return False
 
 

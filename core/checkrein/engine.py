@@ -1,14 +1,15 @@
 """The life of one call: bind, check, approve, commit the intent, execute, commit the outcome.
 
 One `async def` engine for sync and async entries (see `_io`). Everything that must hold on
-every road to a tool is here and in `execution`, and nowhere else; adapters only build an
-`Entry` and translate what comes back.
+every road to a tool is here, in `execution` and `recording`, and nowhere else; adapters only
+build an `Entry` and translate what comes back.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,8 @@ from checkrein.entry import CURRENT, OPTIONS, Entry, inside, outermost, seen, un
 from checkrein.errors import Conflict, Denied, HoldRefused, Unencodable
 from checkrein.execution import Execution
 from checkrein.journal import Journal
-from checkrein.store import Batch, HoldRow
+from checkrein.recording import Recording
+from checkrein.store import Batch, HoldRow, Store
 from checkrein.telemetry import use
 
 if TYPE_CHECKING:
@@ -42,8 +44,9 @@ class Engine:
         self.rein = rein
         self.journal = journal
         self.store = rein.store
-        self.execution = Execution(rein, journal)
-        self.commit = self.execution.commit
+        self.recording = Recording(rein, journal)
+        self.execution = Execution(rein, journal, self.recording)
+        self.commit = self.recording.commit
         self.now = rein.clock
         self.telemetry = rein.telemetry
         self.observe = rein.mode == "observe"
@@ -187,39 +190,35 @@ class Engine:
             if attempt != call.attempt:
                 call = call.replace(attempt=attempt)
             change = self.store.changed() if checked is not None and checked.waits else 0
-            ours = False
+            outcome: Outcome | None = None
             session.running.add(mark)
             try:
                 try:
                     rows = await self._intend(io, entry, call, tree, flat, checked, deadline)
-                    ours = True
                 except HoldRefused:
-                    rows = ()
+                    rows = None
                 except Conflict:
                     if not entry.keyed and not entry.approved:
                         raise
                     # Somebody else started this very call: its outcome is ours as well.
-                    deadline = -1.0
+                    rows, deadline = None, -1.0
                 except BaseException as interrupted:
                     if not isinstance(interrupted, Exception):
-                        self.execution.void(entry, call, interrupted)
+                        self.recording.void(entry, call, interrupted)
                     raise
-                if ours:
+                if rows is not None:
                     entry.mark = mark
                     outcome = await self.execution.run(io, entry, call, tree, exact, timeout, rows)
             finally:
                 if mark not in session.late:
                     session.running.discard(mark)
-            if not ours:
+            if outcome is None:
                 if deadline < 0:
                     return await self.rein.recorded.other(io, entry, call)
                 # Single flight: when the holder has ended, its result may be the answer.
                 deadline = deadline or time.monotonic() + self.rein.hold_wait
-                await io.wait(
-                    lambda seen=change: self.store.changed() != seen,  # type: ignore[misc]
-                    deadline,
-                    f"{call.name} {call.id}, of which another call is running,",
-                )
+                what = f"{call.name} {call.id}, of which another call is running,"
+                await io.wait(partial(_moved, self.store, change), deadline, what)
                 check = True
                 continue
             error = outcome.error
@@ -255,7 +254,7 @@ class Engine:
         try:
             if shown == exact:
                 return True
-        except Exception:
+        except Exception:  # noqa: BLE001, S110 - values of any type; the exact way is below
             pass
         try:
             return encode_arguments(shown, entry.tool.opaque) == tree
@@ -293,9 +292,9 @@ class Engine:
             "not_done", answer.value, None, None, 0, "reported", 0.0, 0, answer.source or plugin
         )
         event = self.journal.answered(
-            call, tree, outcome, checked, self.execution.encoded(entry, outcome)
+            call, tree, outcome, checked, self.recording.encoded(entry, outcome)
         )
-        puts = self.execution.approval_puts(entry, "done", "approved")
+        puts = self.recording.approval_puts(entry, "done", "approved")
         await self.commit(io, Batch(call.session, (event,), event.at, puts=puts))
         folded = await self._after(io, entry, call, outcome, None)
         return folded[0]
@@ -322,7 +321,7 @@ class Engine:
             await self.commit(io, batch)
             return ()
         batch.holds = rows = accounts.hold_rows(call, [h for _, h in holds], call.attempt)
-        batch.puts = self.execution.approval_puts(entry, "started", "approved")
+        batch.puts = self.recording.approval_puts(entry, "started", "approved")
         swept = False
         while True:
             try:
@@ -373,9 +372,9 @@ class Engine:
             if fallback is not None and entry.kind == "model" and fallback.model not in tried:
                 return outcome, fallback.model
         if folded.changed:
-            encoded = self.execution.encoded(entry, folded.outcome)
+            encoded = self.recording.encoded(entry, folded.outcome)
             event = self.journal.amended(call, folded.outcome, encoded, folded.notes)
-            await self.execution.amend(io, call, event)
+            await self.recording.amend(io, call, event)
         # A review that says no undoes the action: of an undo there is nothing to review.
         if folded.asks and tried is not None and entry.kind != "undo":
             await self.rein.permissions.after(io, entry, call, folded)
@@ -383,6 +382,10 @@ class Engine:
 
     def _repeatable(self, entry: Entry) -> bool:
         return entry.kind == "model" or entry.tool.info.idempotent
+
+
+def _moved(store: Store, seen: int) -> bool:
+    return store.changed() != seen
 
 
 def _changed_in_place(call: Call) -> Denied:

@@ -1,4 +1,4 @@
-"""The part of a call that acts: run the tool on a frozen copy, and record what became of it."""
+"""The part of a call that acts: run the tool on a frozen copy, whatever comes of it."""
 
 from __future__ import annotations
 
@@ -7,23 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from checkrein import accounts
 from checkrein._io import Abandoned, finish, in_thread, is_awaitable
 from checkrein.call import Call, Outcome, Usage, new_outcome
-from checkrein.codec import decode_arguments, describe, encode, is_flat_value
+from checkrein.codec import decode_arguments
 from checkrein.entry import CURRENT, OPTIONS, Entry
 from checkrein.errors import (
     CheckreinError,
     ConfigError,
     Conflict,
-    FencedOut,
-    InDoubt,
-    SessionClosed,
     StoreUnavailable,
     Unencodable,
 )
 from checkrein.journal import Journal
-from checkrein.store import Batch, Committed, HoldRow, NewEvent, Put, SettleRow, payload_of
+from checkrein.recording import Recording
+from checkrein.store import HoldRow
 from checkrein.undo import MISSING, NotUndoable
 
 if TYPE_CHECKING:
@@ -37,9 +34,10 @@ _UNREADABLE = Usage(input_tokens=-1)
 class Execution:
     """Runs and records attempts, for one Rein."""
 
-    def __init__(self, rein: Rein, journal: Journal) -> None:
+    def __init__(self, rein: Rein, journal: Journal, recording: Recording) -> None:
         self.rein = rein
         self.journal = journal
+        self.recording = recording
         self.store = rein.store
         self.observers = rein.observers
         self.direct = not rein.store.blocking
@@ -104,7 +102,7 @@ class Execution:
             error = TimeoutError(
                 f"{call.name} {call.id} gave no answer in {timeout:g} s; its effect is unknown"
             )
-        except BaseException as raised:
+        except BaseException as raised:  # noqa: BLE001 - every way out of a tool must be recorded
             error = raised
         finally:
             # Never by token: the coroutine may be closed in another context.
@@ -135,7 +133,7 @@ class Execution:
         if is_awaitable(value):
             try:
                 value = await self._awaited(io, value)
-            except BaseException as raised:
+            except BaseException as raised:  # noqa: BLE001 - recorded, and raised below
                 value, error = None, raised
         elapsed = time.perf_counter() - started
         try:
@@ -172,8 +170,8 @@ class Execution:
         if self.measures:
             outcome = self.journal.measured(self.measures, call, outcome)
         if self.direct and tool.undo is None and not self.undoers and error is None:
-            batch = self._ending(entry, call, outcome, rows, None, "")
-            committed = self._record(batch, call, outcome)
+            batch = self.recording.ending(entry, call, outcome, rows, None, "")
+            committed = self.recording.record(batch, call, outcome)
             if committed.rollback != "none":
                 await self._undo_late(io, entry, call, outcome)
         else:
@@ -183,8 +181,8 @@ class Execution:
     def _usage(self, entry: Entry, value: Any) -> Usage | None:
         try:
             usage = entry.usage(value) if entry.usage is not None else None
-        except Exception:
-            # The effect has happened: a usage report that cannot be read costs the hold in full.
+        except Exception:  # noqa: BLE001 - the effect has happened: a usage report that cannot be
+            # read costs the hold in full
             usage = _UNREADABLE
         found: object = usage
         if found is None or (isinstance(found, Usage) and found.sound()):
@@ -225,102 +223,25 @@ class Execution:
             plan, why = await self._plan(io, entry, call, tree, outcome, ask=not interrupted)
         except BaseException:
             # Cancelled while plugins were asked for an undo: the effect is recorded all the same.
-            self._record(self._ending(entry, call, outcome, rows, None, "", kind), call, outcome)
+            self.recording.record(
+                self.recording.ending(entry, call, outcome, rows, None, "", kind), call, outcome
+            )
             raise
-        batch = self._ending(entry, call, outcome, rows, plan, why, kind)
+        batch = self.recording.ending(entry, call, outcome, rows, plan, why, kind)
         if self.store.blocking and io.is_async and not interrupted:
             try:
                 committed = await io.commit(batch)
             except StoreUnavailable as problem:
-                raise self.unrecorded(call, outcome, problem) from problem
+                raise self.recording.unrecorded(call, outcome, problem) from problem
             except (Conflict, Unencodable) as problem:
-                committed = self._record_less(batch, call, outcome, problem)
+                committed = self.recording.record_less(batch, call, outcome, problem)
             else:
                 self.observers.notify(committed, batch)
         else:
             # Also where the call was cancelled: no wait may come between effect and record.
-            committed = self._record(batch, call, outcome)
+            committed = self.recording.record(batch, call, outcome)
         if committed.rollback != "none":
             await self._undo_late(io, entry, call, outcome)
-
-    def _ending(
-        self,
-        entry: Entry,
-        call: Call,
-        outcome: Outcome,
-        rows: Sequence[HoldRow],
-        plan: dict[str, Any] | None,
-        why: str,
-        kind: str = "outcome",
-    ) -> Batch:
-        """The one transaction that records an outcome and settles its holds."""
-        paused = outcome.error is not None and isinstance(outcome.error, entry.signals)
-        event = self.journal.outcome(
-            call, outcome, self.encoded(entry, outcome), plan, why, rows, paused, kind
-        )
-        return Batch(
-            call.session,
-            (event,),
-            event.at,
-            settles=accounts.settle_rows(rows, outcome) if rows else (),
-            puts=()
-            if paused or not entry.approved or kind != "outcome"
-            else self.approval_puts(entry, "done", "started"),
-        )
-
-    def _record(self, batch: Batch, call: Call, outcome: Outcome) -> Committed:
-        try:
-            return self.write(batch)
-        except StoreUnavailable as problem:
-            raise self.unrecorded(call, outcome, problem) from problem
-        except (Conflict, Unencodable) as problem:
-            return self._record_less(batch, call, outcome, problem)
-
-    def _record_less(
-        self, batch: Batch, call: Call, outcome: Outcome, problem: CheckreinError
-    ) -> Committed:
-        """The effect has happened: what the store refuses is left out, the outcome is not."""
-        event = batch.events[0]
-        if isinstance(problem, Conflict):
-            if not batch.puts:
-                raise problem
-            batch.puts = ()  # somebody else has closed the approval
-            return self._record(batch, call, outcome)
-        if event.payload is None:
-            raise problem
-        bare: dict[str, Any] = {k: describe(v) for k, v in event.view.items()}
-        payload = payload_of(event) or {}
-        if "result" in payload:
-            bare["unrecorded"] = type(outcome.value).__name__
-        if "plan" in payload:
-            bare.pop("plan", None)
-            bare["not_undoable"] = str(problem)
-        self.rein.log.warning("%s %s: %s", call.name, call.id, problem)
-        batch.events = (NewEvent(event.kind, event.call, event.at, bare, None, event.attempt),)
-        return self._record(batch, call, outcome)
-
-    def unrecorded(self, call: Call, outcome: Outcome, error: StoreUnavailable) -> BaseException:
-        """The error for an effect that has happened and could not be recorded."""
-        text = (
-            f"{call.name} {call.id} ran, but the store failed before its outcome was recorded "
-            f"({error}); run `checkrein recover` once the store is back"
-        )
-        if outcome.error is not None and not isinstance(outcome.error, Exception):
-            # A cancellation or an interrupt must go on as what it is.
-            outcome.error.add_note(f"checkrein: {text}")
-            return outcome.error
-        return InDoubt(text, call_id=call.id, outcome=outcome)
-
-    def void(self, entry: Entry, call: Call, error: BaseException) -> None:
-        """Interrupted while the intent was written: if it stands, say that nothing was run."""
-        last = self.store.events(call=call.id, kinds=("intent", "outcome"), reverse=True, limit=1)
-        if not last or last[0].kind != "intent" or last[0].attempt != call.attempt:
-            return
-        outcome = Outcome("not_done", error=error, attempts=call.attempt)
-        event = self.journal.outcome(call, outcome, (None, True), None, "", (), False)
-        settles = [SettleRow(hold.id, 0) for hold in self.store.holds(call=call.id)]
-        puts = self.approval_puts(entry, "approved", "started")
-        self.write(Batch(call.session, (event,), event.at, settles=settles, puts=puts))
 
     async def _undo_late(self, io: IO, entry: Entry, call: Call, outcome: Outcome) -> None:
         """The session was rolled back while the call ran: undo it at once."""
@@ -353,33 +274,9 @@ class Execution:
             return plan.stored(exact, value), ""
         except (NotUndoable, CheckreinError) as error:
             return None, str(error)
-        except Exception as error:
-            # Attributes of a result may be anybody's code; the outcome is recorded all the same.
+        except Exception as error:  # noqa: BLE001 - attributes of a result may be anybody's code;
+            # the outcome is recorded all the same
             return None, f"undo {plan.name}: {type(error).__name__} while it was bound"
-
-    def encoded(self, entry: Entry, outcome: Outcome) -> tuple[Any, bool]:
-        """(tree of the result, whether it is complete): never fails the call."""
-        value = outcome.value
-        if is_flat_value(value):
-            return value, True
-        try:
-            return encode(entry.dump(value) if entry.dump is not None else value, "result"), True
-        except Exception:
-            # The effect has happened; a result that cannot be recorded must not undo that.
-            return None, False
-
-    def approval_puts(self, entry: Entry, state: str, before: str) -> tuple[Put, ...]:
-        """Row changes of the approvals under which a call runs."""
-        return self.rein.permissions.puts(entry.approved, state, before) if entry.approved else ()
-
-    async def amend(self, io: IO, call: Call, event: NewEvent) -> None:
-        """Record what the caller sees instead of the result."""
-        try:
-            await self.commit(io, Batch(call.session, (event,), event.at))
-        except Unencodable:
-            event.view = {key: describe(value) for key, value in event.view.items()}
-            event.payload = None
-            await self.commit(io, Batch(call.session, (event,), event.at))
 
     def _when_late(self, entry: Entry, call: Call, tree: dict[str, Any], future: Any) -> None:
         """A tool that was given up comes back: record it, and undo it if need be."""
@@ -417,32 +314,6 @@ class Execution:
         else:
             # A task on the portal, or on the caller's loop: another thread must not touch it.
             future.get_loop().call_soon_threadsafe(future.add_done_callback, apart)
-
-    async def commit(self, io: IO, batch: Batch) -> Committed:
-        """Commit, kept off the loop where the store blocks. Raises `SessionClosed`."""
-        if self.direct or not io.is_async:
-            return self.write(batch)
-        try:
-            committed = await io.commit(batch)
-        except FencedOut as error:
-            raise lost(batch.session) from error
-        self.observers.notify(committed, batch)
-        return committed
-
-    def write(self, batch: Batch) -> Committed:
-        """Commit without awaiting: the store does not block, or the entry is sync."""
-        try:
-            committed = self.store.commit(batch)
-        except FencedOut as error:
-            raise lost(batch.session) from error
-        if self.observers.any:
-            self.observers.notify(committed, batch)
-        return committed
-
-
-def lost(session: str) -> SessionClosed:
-    """The error for a session that somebody else owns now."""
-    return SessionClosed(f"session {session} is owned by another process now; nothing was run")
 
 
 def _no_late(future: Any) -> None:

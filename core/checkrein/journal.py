@@ -60,8 +60,8 @@ class Journal:
         for impl in self.views:
             try:
                 value = impl(call, value, sink)
-            except Exception as error:
-                # A view that fails must hide the value, whatever it raised.
+            except Exception as error:  # noqa: BLE001 - a view that fails must hide the value,
+                # whatever it raised
                 self.log.error("view of plugin %s raised %s", impl.plugin, type(error).__name__)
                 return UNVIEWABLE
         return describe(value, limit)
@@ -175,7 +175,7 @@ class Journal:
     def _error(self, call: Call, error: BaseException) -> Tree:
         try:
             message = str(error)[: 4 * LONG]
-        except Exception:
+        except Exception:  # noqa: BLE001 - an error that cannot be printed is recorded all the same
             message = UNVIEWABLE
         return {"type": type(error).__name__, "message": self.view(call, message, "journal")}
 
@@ -261,8 +261,8 @@ class Journal:
         for impl in measures:
             try:
                 measured = impl(call, outcome)
-            except Exception as error:
-                # Whatever a measure raises, the call is charged at its hold.
+            except Exception as error:  # noqa: BLE001 - whatever a measure raises, the call is
+                # charged at its hold
                 self.log.error("measure of plugin %s raised %s", impl.plugin, type(error).__name__)
                 found.setdefault("cost_state", "estimated")
                 continue

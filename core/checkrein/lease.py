@@ -35,11 +35,13 @@ class Lease:
             return self._id
         from checkrein import owner
 
-        row = owner.this_process(self._clock())
-        self._store.beat(row)
-        self._id, self.pid = row.id, os.getpid()
-        if self._store.blocking:
-            self._beat(row)
+        with owner.ONE:
+            if not self._id or self.pid != os.getpid():
+                row = owner.this_process(self._clock())
+                self._store.beat(row)
+                self._id, self.pid = row.id, os.getpid()
+                if self._store.blocking:
+                    self._beat(row)
         return self._id
 
     def _beat(self, row: OwnerRow) -> None:

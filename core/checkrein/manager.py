@@ -108,7 +108,7 @@ def _hookable(plugin: object, name: str, function: Any) -> bool:
     """
     if function is None or inspect.isroutine(function):
         return function is not None
-    call = getattr(type(function), "__call__", None)
+    call = getattr(type(function), "__call__", None)  # noqa: B004 - the method itself is wanted
     if not inspect.isfunction(call):
         raise PluginError(f"plugin {type(plugin).__name__}: {name} must be a function or method")
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import threading
 import uuid
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,18 @@ BEAT = 5.0
 """Seconds between two renewals."""
 LEASE = 30.0
 """Seconds after which another host's silent owner counts as dead."""
+
+
+ONE = threading.Lock()
+"""Held while a process makes a lease: threads that begin together share one."""
+
+
+def _after_fork() -> None:
+    global ONE  # noqa: PLW0603 - the parent's may have been held at the fork
+    ONE = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 @cache
@@ -59,8 +72,8 @@ def started(pid: int) -> str:
 
 def _started_by_ps(pid: int) -> str:
     try:
-        done = subprocess.run(
-            ["ps", "-o", "lstart=", "-p", str(pid)],
+        done = subprocess.run(  # noqa: S603 - fixed command, a number as argument
+            ["ps", "-o", "lstart=", "-p", str(pid)],  # noqa: S607 - found where the system has it
             capture_output=True,
             text=True,
             check=False,

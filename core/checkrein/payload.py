@@ -74,6 +74,7 @@ class Vault:
         self._max_bytes = max_bytes
         self._key_source = key_source
         self._cipher: Any = None if seal_key is None else _cipher(seal_key)
+        self._view_limit = -1 if self._cipher else min(ROW_LIMIT, max_bytes)
 
     def pack(self, tree: Tree) -> Packed:
         """The tree as salted bytes; a large one is on disk when this returns.
@@ -103,7 +104,7 @@ class Vault:
 
         `ref` is then the SHA-256 of the view's text. Sealed and long ones are stored again.
         """
-        return not (self._cipher or len(view) > ROW_LIMIT or view.startswith(_TAGGED))
+        return len(view) <= self._view_limit and not view.startswith(_TAGGED)
 
     def unpack(self, packed: Packed) -> Tree | Erased:
         """The tree, after its bytes are checked against `ref`; `ERASED` if it was not kept.

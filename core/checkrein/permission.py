@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -302,99 +301,6 @@ class Permissions:
             return refusal_of(record)
         return None
 
-    # -- resuming
-
-    async def resume(self, io: IO, token: str) -> Any:
-        """Run the call that waited for `token`, once; everybody else gets its outcome."""
-        deadline = time.monotonic() + self.rein.hold_wait
-        while True:
-            record = self.approvals.fresh(token)
-            await self._refuse(io, record)
-            entry = self._entry(record)
-            if record.state != "approved" or record.body["kind"] == "after":
-                found = await self.rein.recorded.other(io, entry, _call_of(entry, record))
-                return found.value
-            try:
-                session = self.rein.lifecycle.take(record.session)
-            except Conflict:
-                continue  # somebody was faster by a moment
-            if session is None:
-                # Its owner may be running this very call; a session that is over is refused.
-                fence = self._fence(record.session)
-                waiting = await io.wait(
-                    lambda was=fence: (  # type: ignore[misc]
-                        self._state(token) != "approved" or self._fence(record.session) != was
-                    ),
-                    deadline,
-                    f"the owner of session {record.session}",
-                )
-                if not waiting:
-                    raise self.rein.lifecycle.busy(record.session)
-                continue
-            try:
-                entry.session = session
-                entry.approved = (token,)
-                return (await self.rein.engine.run(io, entry)).value
-            finally:
-                self.rein.lifecycle.put_back(session)
-
-    async def _refuse(self, io: IO, record: Record) -> None:
-        """Raise what stands in the way of resuming."""
-        call, name = record.body["call"], record.body["tool"]
-        if record.state == "pending":
-            raise ApprovalPending(record.id, call_id=call, tool=name)
-        if record.state in ("rejected", "expired"):
-            if record.body["kind"] == "after":
-                await self.rein.rollbacks.one(io, call, "rejected")
-            raise refusal_of(record)
-
-    def _entry(self, record: Record) -> Entry:
-        """The recorded call, as it was approved. Raises `ConfigError`, `Conflict`."""
-        name = record.body["tool"]
-        kept = self.approvals.kept(record)
-        tool = self.rein.tools.get(name)
-        if kept["kind"] != "tool" or tool is None or tool.fn is None:
-            raise ConfigError(
-                f"approval {record.id}: {name} is not a tool of this process; name the application "
-                "that declares it (--app module:rein), or resume through its framework's adapter"
-            )
-        if name in self.rein.tools.ambiguous:
-            raise ConfigError(
-                f"approval {record.id}: several functions are called {name}; declare the one that "
-                "is meant with rein.tool(name=...)"
-            )
-        if record.body["tool_digest"] != tool.info.digest():
-            raise Conflict(f"approval {record.id} is void: the definition of {name} changed since")
-        arguments = (
-            kept["arguments"]
-            if record.state in ("pending", "rejected", "expired")
-            else self.approvals.approved(record)
-        )
-        return Entry(
-            tool,
-            codec.decode_arguments(arguments, tool.classes, {}),
-            self.rein.session(id=record.session),
-            call_id=record.body["call"],
-            keyed=True,
-            parent=kept["parent"],
-            task=kept["task"],
-            labels=kept["labels"],
-        )
-
-    def _state(self, token: str) -> str:
-        record = self.store.record("approval", token)
-        return "" if record is None else record.state
-
-    def _fence(self, session: str) -> tuple[str, int]:
-        """Who owns a session, in a form that changes with the owner."""
-        from checkrein import owner
-
-        row = self.store.session(session)
-        if row is None or not row.owner:
-            return "", 0
-        alive = owner.alive(self.store.owner(row.owner), self.rein.clock())
-        return (row.owner if alive else ""), row.fence
-
 
 def refusal_of(record: Record) -> Denied:
     """The error for an approval that was not given."""
@@ -417,13 +323,3 @@ def _id(when: str, call: Call, digest: str, asks: list[tuple[str, Ask]]) -> str:
     """The same question about the same call has the same id, in whatever process."""
     key = [when, call.id, digest, sorted(codec.canonical(wanted(p, a)).hex() for p, a in asks)]
     return "ap-" + hashlib.sha256(codec.canonical(key)).hexdigest()[:24]
-
-
-def _call_of(entry: Entry, record: Record) -> Call:
-    from checkrein.call import Call
-
-    arguments: Mapping[str, Any] = entry.arguments
-    return Call(
-        record.body["call"], record.session, "tool", record.body["tool"], arguments,
-        entry.tool.info,
-    )  # fmt: skip

@@ -17,7 +17,7 @@ from checkrein.call import Call, Outcome
 from checkrein.codec import is_flat, is_flat_value
 from checkrein.entry import CURRENT, OPTIONS, Entry, undone_around
 from checkrein.errors import FencedOut, StoreUnavailable
-from checkrein.execution import lost
+from checkrein.recording import lost
 from checkrein.session import ACTIVE
 from checkrein.store import SAME, NewEvent
 
@@ -94,7 +94,7 @@ class Plain:
         started = perf_counter()
         try:
             value = fn(**arguments)
-        except BaseException as error:
+        except BaseException as error:  # every way out of a tool must be recorded
             CURRENT.reset(token)
             try:
                 self._ended(tool, arguments, session, call_id, step, parent, started, None, error)
@@ -115,7 +115,7 @@ class Plain:
                 committed = self.store.append(id, outcome)
             except StoreUnavailable as error:
                 call = self._call(tool, arguments, session, call_id, step, parent)
-                raise self.engine.execution.unrecorded(
+                raise self.engine.recording.unrecorded(
                     call, Outcome("done", value), error
                 ) from error
             if committed.rollback != "none" or session.rollback_wanted:

@@ -86,7 +86,7 @@ class Probing:
                 is_async=probe.is_async,
                 late=_no_late,
             )
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever a probe raises, it cannot tell
             # A probe that fails cannot tell; that is what its caller must know.
             self.rein.log.warning("probe of %s raised %s", effect.name, type(error).__name__)
             return None

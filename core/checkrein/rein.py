@@ -203,9 +203,15 @@ class Rein(Assembly):
             return lambda fn: supervised(self, fn, name, settings)
         return supervised(self, fn, name, settings)
 
-    def declare(self, tool_name: str, /, **settings: Unpack[ToolSettings]) -> Tool:
+    def declare(
+        self,
+        tool_name: str,
+        /,
+        fn: Callable[..., Any] | None = None,
+        **settings: Unpack[ToolSettings],
+    ) -> Tool:
         """Declare somebody else's tool by name: a framework's, an MCP server's, an SDK's."""
-        return self.tools.declare(tool_name, **settings)
+        return self.tools.declare(tool_name, fn, **settings)
 
     def wrap(
         self,
@@ -266,11 +272,11 @@ class Rein(Assembly):
 
     def resume(self, token: str) -> Any:
         """Run the one call that waited for approval `token`, once; its result."""
-        return finish(self.permissions.resume(self.sync_io, token))
+        return finish(self.resuming.run(self.sync_io, token))
 
     async def aresume(self, token: str) -> Any:
         """The async twin of `resume`."""
-        return await self.permissions.resume(self.async_io, token)
+        return await self.resuming.run(self.async_io, token)
 
     def stop(
         self, session_id: str | None = None, *, agent: str | None = None, all: bool = False

@@ -6,7 +6,7 @@ import contextvars
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from checkrein._io import finish
 from checkrein.call import NANO
@@ -116,13 +116,13 @@ class Session:
 
     # -- entering and leaving
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Self:
         self._begin()
         finish(self.rein.lifecycle.open(self.rein.sync_io, self))
         self._activate()
         return self
 
-    async def __aenter__(self) -> Session:
+    async def __aenter__(self) -> Self:
         self._begin()
         await self.rein.lifecycle.open(self.rein.async_io, self)
         self._activate()

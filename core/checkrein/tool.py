@@ -17,7 +17,7 @@ from checkrein.codec import SCALARS, annotation_classes, encode
 from checkrein.errors import ConfigError, Unencodable
 
 if TYPE_CHECKING:
-    from checkrein.call import ToolInfo
+    from checkrein.call import Effect, ToolInfo
     from checkrein.undo import UndoPlan
 
 _POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
@@ -305,7 +305,7 @@ def _binder(parameters: Sequence[inspect.Parameter]) -> Callable[..., dict[str, 
     items = ", ".join(f"{name!r}: {name}" for name in names)
     source = f"def bind({', '.join(signature)}): return {{{items}}}"
     scope: dict[str, Any] = {"_defaults_": [p.default for p in parameters]}
-    exec(source, scope)
+    exec(source, scope)  # noqa: S102 - identifiers of a signature, checked above
     made: Callable[..., dict[str, Any]] = scope["bind"]
     return made
 
@@ -316,5 +316,5 @@ def is_async_callable(fn: Callable[..., Any]) -> bool:
     while isinstance(inner, functools.partial):
         inner = inner.func
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(
-        getattr(inner, "__call__", None)
+        getattr(inner, "__call__", None)  # noqa: B004 - the method itself is looked at
     )

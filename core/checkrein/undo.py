@@ -98,7 +98,7 @@ def _step(value: Any, part: str | int, name: str, path: Path) -> Any:
         if isinstance(value, Mapping) or isinstance(part, int):
             return value[part]
         return getattr(value, part)
-    except Exception:
+    except Exception:  # noqa: BLE001 - the property of a foreign object may raise anything
         where = ".".join(str(p) for p in path)
         raise NotUndoable(f"undo {name}: the call gave no {where}") from None
 

@@ -31,7 +31,6 @@ from checkrein.codec._classes import base_model
 from checkrein.engine import Entry, seen
 from checkrein.errors import ConfigError
 from checkrein.hooks import Plugin
-from checkrein.plain import NOT_PLAIN
 from checkrein.verdicts import Ask
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ _CALLABLE = (
     types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType,
     functools.partial,
 )  # fmt: skip
-_CONTEXTS = (contextlib._GeneratorContextManager, contextlib._AsyncGeneratorContextManager)
+_CONTEXTS = (contextlib._GeneratorContextManager, contextlib._AsyncGeneratorContextManager)  # noqa: SLF001
 # They have no public name, and what they yield may be an object of the client.
 _DATA = (str, bytes, bytearray, int, float, complex, list, tuple, dict, set, frozenset)
 
@@ -284,12 +283,8 @@ class Node:
 
         def now(*args: Any, **kwargs: Any) -> Any:
             tool, arguments = tool_of(args, kwargs)
-            rein, session = root.rein, root.rein.current_session()
-            if rein.plain.possible:
-                value = rein.plain.call(tool, arguments, session)
-                if value is not NOT_PLAIN:
-                    return self.given(value)
-            entry = Entry(tool, arguments, session)
+            rein = root.rein
+            entry = Entry(tool, arguments, rein.current_session())
             return self.given(seen(finish(rein.engine.outcome(rein.sync_io, entry))).value)
 
         twin: Any = later if _is_async(raw) else now

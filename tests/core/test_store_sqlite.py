@@ -16,12 +16,25 @@ from typing import Any
 
 import pytest
 
-from checkrein.errors import ConfigError, StoreBusy, StoreUnavailable
+from checkrein.errors import (
+    ConfigError,
+    DuplicateIntent,
+    FencedOut,
+    Halted,
+    HoldRefused,
+    SessionClosed,
+    StoreBusy,
+    StoreUnavailable,
+)
 from checkrein.store import (
     ERASED,
+    SAME,
     Batch,
     Committed,
+    NewEvent,
     Put,
+    SessionPut,
+    SettleRow,
     Store,
     StoreOptions,
     _schema,
@@ -345,6 +358,99 @@ def test_a_refused_batch_leaves_no_payload_file(path: Path, store: Store) -> Non
     files = list(path.with_name("checkrein.db.payloads").iterdir())
     assert len(files) == 1
     assert store.payload(store.events()[-1].seq) == "y" * 100_000
+
+
+def shown(text: str, call: str = "c") -> NewEvent:
+    return NewEvent("intent", call, 1, {"name": "f", "arguments": {"a": text}}, SAME, 1)
+
+
+def test_a_payload_that_the_view_shows_is_stored_once(path: Path, store: Store) -> None:
+    texts = ["once-only", "\ud800 alone", "x" * 70_000]
+    for i, text in enumerate(texts):
+        store.append("s", shown(text, f"c{i}"))
+    events = store.events()
+    payloads = [store.payload(event.seq) for event in events]
+    assert payloads == [{"arguments": event.view["arguments"]} for event in events]
+    connection = sqlite3.connect(path)
+    stored = connection.execute("SELECT view, data, place FROM events").fetchall()
+    connection.close()
+    assert stored[0][0].count("once-only") == 1
+    assert [(data is None, place) for _, data, place in stored] == [
+        (True, "view"), (True, "view"), (False, "file"),
+    ]  # fmt: skip
+    assert store.verify("s") is None
+    assert store.erase(event.seq for event in events) == 3
+    assert [store.payload(event.seq) for event in events] == [ERASED] * 3
+    assert store.erase([events[0].seq]) == 0
+    assert store.verify("s") is None
+
+
+def test_sealed_and_large_payloads_are_not_read_from_the_view(path: Path) -> None:
+    store = open_at(path, max_payload=100, encrypt=True)
+    opened(store)
+    store.append("s", shown("short"))
+    store.append("s", shown("x" * 200, "d"))
+    store.close()
+    plain = open_at(path, max_payload=100)
+    plain.append("s", shown("x" * 200, "e"))
+    sealed, *large = plain.events()
+    with pytest.raises(StoreUnavailable, match="sealed"):
+        plain.payload(sealed.seq)
+    assert [plain.payload(event.seq) for event in large] == [ERASED, ERASED]
+    plain.close()
+
+
+def test_writers_of_one_session_do_not_know_of_each_other(path: Path, store: Store) -> None:
+    """What a store remembers of its last commit is never relied on unseen."""
+    other = open_at(path)
+    opened(other, "t")
+    for i in range(40):
+        # In turns of one to five commits: with some that the other store is in the middle of.
+        writer = store if i % 7 < 5 else other
+        session = "t" if i % 3 == 0 else "s"
+        call = f"c{i}"
+        taken = [hold(f"h{i}", limit=10)]
+        writer.commit(note(session, kind="intent", call=call, holds=taken, admit=True))
+        with pytest.raises(DuplicateIntent):
+            store.append(session, NewEvent("intent", call, 1, {}))
+        writer.commit(note(session, kind="outcome", call=call, settles=[SettleRow(f"h{i}", 0)]))
+        writer.append(session, NewEvent("note", call, 1, {}))
+    assert [event.seq for event in store.events()] == list(range(1, 121))
+    for session in ("s", "t"):
+        events = other.events(session=session)
+        assert [event.n for event in events] == list(range(1, len(events) + 1))
+        assert store.verify(session) is None
+    assert store.holds() == []
+    assert store.rebuild() == []
+    other.close()
+
+
+def test_what_another_process_decided_counts_for_the_next_event(path: Path, store: Store) -> None:
+    other = open_at(path)
+
+    def step(call: str, **more: Any) -> None:
+        store.append("s", NewEvent("intent", call, 1, {}), fence=0, admit=True)
+        store.commit(note(kind="note", call=call, fence=0, **more))
+
+    step("a")
+    step("b", holds=[hold("b", limit=3)])
+    other.commit(note("s", holds=[hold("c", 2, limit=3)]))
+    step("d")
+    with pytest.raises(HoldRefused):
+        step("e", holds=[hold("e", limit=3)])
+    other.commit(Batch("s", [], 1, session_put=SessionPut(stopped=True)))
+    with pytest.raises(Halted):
+        step("f")
+    other.commit(Batch("s", [], 1, session_put=SessionPut(stopped=False, rollback="rolling_back")))
+    assert store.append("s", NewEvent("outcome", "a", 1, {})).rollback == "rolling_back"
+    with pytest.raises(SessionClosed):
+        step("g")
+    other.claim("s", "somebody", expect=0, at=1)
+    with pytest.raises(FencedOut):
+        store.append("s", NewEvent("note", "", 1, {}), fence=0)
+    assert [event.call for event in store.events()] == ["a", "a", "b", "b", "", "d", "d", "e", "a"]
+    assert store.verify("s") is None
+    other.close()
 
 
 def test_too_large_payloads_are_not_kept(path: Path) -> None:

@@ -12,7 +12,9 @@ import pytest
 
 from checkrein.errors import StoreUnavailable
 from checkrein.store import (
+    SAME,
     HoldRow,
+    NewEvent,
     SettleRow,
     Store,
     StoreOptions,
@@ -128,6 +130,22 @@ def test_an_altered_payload_is_not_given_out(path: Path, chained: Store) -> None
     tamper(path, "UPDATE events SET data = CAST('{\"i\":9}' AS BLOB) WHERE seq = 1")
     with pytest.raises(StoreUnavailable, match="do not match"):
         chained.payload(1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["view = replace(view, 'x', 'y')", "place = 'row'", "salt = x'00'", "data = x'00'",
+     "ref = randomblob(32)"],
+)  # fmt: skip
+def test_an_altered_payload_in_a_view_is_found(path: Path, store: Store, change: str) -> None:
+    event = NewEvent("intent", "c", 1, {"arguments": {"to": "x"}}, SAME, 1)
+    seq = store.append("s", event).seq
+    assert store.payload(seq) == {"arguments": {"to": "x"}}
+    tamper(path, f"UPDATE events SET {change}")
+    assert store.verify("s") is not None
+    if change.startswith(("view", "ref")):
+        with pytest.raises(StoreUnavailable, match="do not match"):
+            store.payload(seq)
 
 
 def test_an_altered_payload_file_is_found(path: Path, store: Store) -> None:

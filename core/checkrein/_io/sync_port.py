@@ -84,11 +84,11 @@ class SyncIO:
     async def sleep(self, seconds: float) -> None:
         if seconds > 0:
             self.may_wait("a pause")
-            time.sleep(seconds)
+            time.sleep(seconds)  # noqa: ASYNC251 - driven by sync code: there is no loop
 
     async def pause(self, seconds: float) -> None:
         if running_loop() is None:
-            time.sleep(seconds)
+            time.sleep(seconds)  # noqa: ASYNC251 - driven by sync code: there is no loop
 
     def may_wait(self, what: str) -> None:
         if running_loop() is not None:

@@ -30,7 +30,7 @@ class Abandoned(Exception):
 def running_loop() -> asyncio.AbstractEventLoop | None:
     """The event loop that runs on this thread, without importing asyncio for the question."""
     loops = sys.modules.get("asyncio")
-    return None if loops is None else loops._get_running_loop()
+    return None if loops is None else loops._get_running_loop()  # noqa: SLF001 - documented for
     # event loop implementers; the public twin raises, at 20 times the price
 
 
@@ -56,7 +56,7 @@ def in_thread(fn: Callable[[], T], name: str) -> Future[T]:
     def work() -> None:
         try:
             value = context.run(fn)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the future
             future.set_exception(error)
         else:
             future.set_result(value)

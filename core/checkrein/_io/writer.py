@@ -48,7 +48,7 @@ class Writer:
                     return
             try:
                 results: list[Any] = list(self._store.commit_many([b for b, _ in group]))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - goes to everyone who waits
                 results = [error] * len(group)
             with self._lock:
                 del self._queue[: len(group)]

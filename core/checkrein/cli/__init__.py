@@ -108,7 +108,7 @@ def _other(name: str, arguments: list[str]) -> int:
         return _wrong(f"no such command: {name}{hint}")
     try:
         loaded = entry.load()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - see below
         # Importing runs other people's code: whatever it raises, this command is not usable.
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         return fail(

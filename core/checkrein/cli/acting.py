@@ -31,7 +31,7 @@ def resume(
                 rein.resume(record.id)
         except CheckreinError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the tool's own error, whatever it is
             return fail(_raised(rein, record, error), 1)
         shown = _result(rein, record.body["call"])
         out.document(

@@ -141,7 +141,7 @@ def _commands() -> Iterator[Finding]:
         except ModuleNotFoundError as error:
             # The command's extra is not installed: nothing is broken.
             yield Finding("command", entry.name, "warning", f"{origin(entry)}: needs {error.name}")
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - importing runs other people's code
             yield Finding(
                 "command", entry.name, "fault",
                 f"{origin(entry)} does not load: {type(error).__name__}: {error}",

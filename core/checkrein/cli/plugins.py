@@ -83,6 +83,6 @@ def _hold_backs(chain: Plugins) -> list[tuple[str, str, int | None]]:
                 stream: Any = impl(call, channel)
                 if stream is not None:
                     found.append((impl.plugin, channel, int(stream.holdback)))
-            except Exception:
+            except Exception:  # noqa: BLE001 - a plugin may need a real call; shown as unknown
                 found.append((impl.plugin, channel, None))
     return found

@@ -47,7 +47,7 @@ def init(
 @command
 def new_plugin(
     *,
-    place: Place,
+    place: Place,  # noqa: ARG001 - every command has it
     out: Out,
     name: Annotated[str, typer.Argument(metavar="NAME", help="For example quiet-hours.")],
     directory: Annotated[Path | None, typer.Option(help="Where. [./checkrein-NAME]")] = None,

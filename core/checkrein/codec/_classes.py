@@ -179,8 +179,8 @@ def _annotations(declared: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
 def _resolved(text: str, scope: Mapping[str, Any]) -> Any:
     """The annotation that `text` stands for; None if it cannot be resolved."""
     try:
-        return eval(text, dict(scope))
-    except Exception:
+        return eval(text, dict(scope))  # noqa: S307 - the program's own annotation
+    except Exception:  # noqa: BLE001 - an annotation may be any text; unresolved names nothing
         return None
 
 

@@ -29,7 +29,7 @@ def describe(value: Any, limit: int = 4000) -> Tree:
     """
     try:
         return _Describer(limit).any(value, 0)
-    except Exception:
+    except Exception:  # noqa: BLE001 - a view must not fail the call that it describes
         return "[unviewable]"
 
 
@@ -56,7 +56,7 @@ class _Describer:
             return self.items(value, len(value), kind.__name__, depth)
         try:
             return self.other(value, kind, depth)
-        except Exception:
+        except Exception:  # noqa: BLE001 - one odd value must not hide the others
             return "[unviewable]"
 
     def text(self, value: str) -> str:

@@ -37,7 +37,7 @@ def encode(value: Any, path: str = "") -> Tree:
         return encoder(value, 1)
     except Refused as refused:
         raise Unencodable(refused.path(path), refused.kind, refused.why) from None
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - see _broken
         raise _broken(path, value, error) from None
 
 
@@ -57,7 +57,7 @@ def encode_arguments(arguments: Mapping[str, Any], opaque: Collection[str] = ())
             tree = _by_name(arguments, opaque)
     except Refused as refused:
         raise Unencodable(refused.path(), refused.kind, refused.why) from None
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - see _broken
         raise _broken("", arguments, error) from None
     if TAG in tree:
         raise Unencodable("", "parameter name", "names must be strings")

@@ -342,7 +342,7 @@ class Connections:
 
 def _nap(least: float, most: float) -> None:
     # At random, so that two waiters do not wake together again and again.
-    time.sleep(random.uniform(least, most))
+    time.sleep(random.uniform(least, most))  # noqa: S311 - no secret
 
 
 def create_file(path: Path) -> None:

@@ -35,5 +35,5 @@ class Listeners:
         for callback in self.some:
             try:
                 callback()
-            except Exception:
+            except Exception:  # noqa: BLE001 - the commit stands, whatever a listener does
                 _log.exception("a listener of the store failed")

@@ -163,7 +163,7 @@ class _Check:
         try:
             first = _settled(impl(call, *given))
             second = _settled(impl(call, *given)) if alike else first
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever a hook raises is the finding
             self.problems.append(f"{about}: raises {type(error).__name__}: {error}")
             return None
         if dict(call.arguments) != before:
@@ -192,7 +192,7 @@ class _Check:
             shown = impl(call, value, sink)
             again = impl(call, value, sink)
             codec.describe(shown)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever a view raises is the finding
             self.problems.append(
                 f"view for {sink}: raises {type(error).__name__} for a {type(value).__name__}; "
                 "the whole value is then shown as [unviewable]"
@@ -216,7 +216,7 @@ class _Check:
                     self.problems.append("open_stream: holdback must be an integer, 0 or more")
                     return
                 found.append(_fed(opened, text, size))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever a filter raises is the finding
                 self.problems.append(f"open_stream: raises {type(error).__name__}: {error}")
                 return
         if any(one != found[0] for one in found):
@@ -314,7 +314,7 @@ def _in_thread(fn: Callable[[], Any]) -> Any:
     def work() -> None:
         try:
             found.append(fn())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
             raised.append(error)
 
     thread = threading.Thread(target=work, name="check-plugin")

@@ -1,0 +1,122 @@
+"""Running the one call that waited for an approval, by its token, once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from checkrein import codec, owner
+from checkrein.call import Call
+from checkrein.entry import Entry
+from checkrein.errors import ApprovalPending, ConfigError, Conflict
+from checkrein.permission import refusal_of
+from checkrein.store import Record
+
+if TYPE_CHECKING:
+    from checkrein._io import IO
+    from checkrein.rein import Rein
+
+
+class Resuming:
+    """Resumes the calls of one Rein."""
+
+    def __init__(self, rein: Rein) -> None:
+        self.rein = rein
+        self.store = rein.store
+        self.approvals = rein.approvals
+
+    async def run(self, io: IO, token: str) -> Any:
+        """Run the call that waited for `token`, once; everybody else gets its outcome."""
+        deadline = time.monotonic() + self.rein.hold_wait
+        while True:
+            record = self.approvals.fresh(token)
+            await self._refuse(io, record)
+            entry = self._entry(record)
+            if record.state != "approved" or record.body["kind"] == "after":
+                found = await self.rein.recorded.other(io, entry, _call_of(entry, record))
+                return found.value
+            try:
+                session = self.rein.lifecycle.take(record.session)
+            except Conflict:
+                continue  # somebody was faster by a moment
+            if session is None:
+                # Its owner may be running this very call; a session that is over is refused.
+                moved = self._moves(token, record.session)
+                if not await io.wait(moved, deadline, f"the owner of session {record.session}"):
+                    raise self.rein.lifecycle.busy(record.session)
+                continue
+            try:
+                entry.session = session
+                entry.approved = (token,)
+                return (await self.rein.engine.run(io, entry)).value
+            finally:
+                self.rein.lifecycle.put_back(session)
+
+    async def _refuse(self, io: IO, record: Record) -> None:
+        """Raise what stands in the way of resuming."""
+        call, name = record.body["call"], record.body["tool"]
+        if record.state == "pending":
+            raise ApprovalPending(record.id, call_id=call, tool=name)
+        if record.state in ("rejected", "expired"):
+            if record.body["kind"] == "after":
+                await self.rein.rollbacks.one(io, call, "rejected")
+            raise refusal_of(record)
+
+    def _entry(self, record: Record) -> Entry:
+        """The recorded call, as it was approved. Raises `ConfigError`, `Conflict`."""
+        name = record.body["tool"]
+        kept = self.approvals.kept(record)
+        tool = self.rein.tools.get(name)
+        if kept["kind"] != "tool" or tool is None or tool.fn is None:
+            raise ConfigError(
+                f"approval {record.id}: {name} is not a tool of this process; name the application "
+                "that declares it (--app module:rein), or resume through its framework's adapter"
+            )
+        if name in self.rein.tools.ambiguous:
+            raise ConfigError(
+                f"approval {record.id}: several functions are called {name}; declare the one that "
+                "is meant with rein.tool(name=...)"
+            )
+        if record.body["tool_digest"] != tool.info.digest():
+            raise Conflict(f"approval {record.id} is void: the definition of {name} changed since")
+        arguments = (
+            kept["arguments"]
+            if record.state in ("pending", "rejected", "expired")
+            else self.approvals.approved(record)
+        )
+        return Entry(
+            tool,
+            codec.decode_arguments(arguments, tool.classes, {}),
+            self.rein.session(id=record.session),
+            call_id=record.body["call"],
+            keyed=True,
+            parent=kept["parent"],
+            task=kept["task"],
+            labels=kept["labels"],
+        )
+
+    def _moves(self, token: str, session: str) -> Callable[[], bool]:
+        """Tells whether the approval was used, or its session got another owner, from now on."""
+        fence = self._fence(session)
+        return lambda: self._state(token) != "approved" or self._fence(session) != fence
+
+    def _state(self, token: str) -> str:
+        record = self.store.record("approval", token)
+        return "" if record is None else record.state
+
+    def _fence(self, session: str) -> tuple[str, int]:
+        """Who owns a session, in a form that changes with the owner."""
+        row = self.store.session(session)
+        if row is None or not row.owner:
+            return "", 0
+        alive = owner.alive(self.store.owner(row.owner), self.rein.clock())
+        return (row.owner if alive else ""), row.fence
+
+
+def _call_of(entry: Entry, record: Record) -> Call:
+    arguments: Mapping[str, Any] = entry.arguments
+    return Call(
+        record.body["call"], record.session, "tool", record.body["tool"], arguments,
+        entry.tool.info,
+    )  # fmt: skip

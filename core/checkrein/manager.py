@@ -357,7 +357,8 @@ def build(name: str, options: dict[str, Any]) -> object:
     except ConfigError as error:
         raise type(error)(f"plugins.{name}: {error}") from error
     except Exception as error:
-        raise PluginError(f"plugins.{name}: {type(error).__name__}{_told(error, options)}") from error
+        told = _told(error, options)
+        raise PluginError(f"plugins.{name}: {type(error).__name__}{told}") from error
     return made
 
 

@@ -144,8 +144,8 @@ class SqliteStore(Commits):
         if chain_hash(prev, seq, n, attempt, at, ref, body) != digest:
             # What is undone or resumed with it must be what was written.
             raise PayloadUnreadable(
-                f"event {seq} of session {session} was altered, its payload is not used; "
-                "restore the store from a backup"
+                f"event {seq} of session {session} and its hash do not match: it was altered or "
+                "damaged, and its payload is not used; restore the store from a backup"
             )
         if place == "view":
             key = same_key(kind)

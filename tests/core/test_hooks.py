@@ -256,7 +256,7 @@ def test_a_plugin_that_does_not_start_refuses_the_rein(tmp_path) -> None:
         async def start(self, rein: Any) -> None:
             raise OSError("no key")
 
-    with pytest.raises(errors.ConfigError, match=r"broken.*OSError"):
+    with pytest.raises(errors.ConfigError, match="broken.*OSError"):  # noqa: RUF043 - a pattern
         Rein(plugins=[Fine(), Broken()], store=f"sqlite:///{tmp_path}/s.db")
     assert closed == ["fine"]
 
@@ -442,17 +442,8 @@ class Edits(Plugin):
         return Rewrite(call.replace(arguments={"n": 2}))
 
 
-@pytest.mark.parametrize(
-    "verdict",
-    [
-        None,
-        Deny("no", rule="r"),
-        (Hold("a", 1, "calls", 9),),
-        Answer({"cached": (1, 2)}),
-        Answer(object()),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("verdict", [None, Deny("no", rule="r"), (Hold("a", 1, "calls", 9),),
+                                     Answer({"cached": (1, 2)}), Answer(object())], ids=repr)  # fmt: skip  # noqa: E501 - one sentence
 def test_an_outside_verdict_is_asked_for_once_for_each_call(go, verdict) -> None:
     outside = Outside(verdict)
     _effects, result = run(go, Edits(), outside)

@@ -70,8 +70,7 @@ def test_results_are_left_alone(go, after) -> None:
 
 
 def test_a_stopped_session_is_stopped_all_the_same(go) -> None:
-    rein = Rein(plugins=[Says(None)], mode="observe")
-    with rein, rein.session(on_error="keep") as session:
-        rein.stop(session.id)
-        with pytest.raises(errors.Halted):
+    with Rein(plugins=[Says(None)], mode="observe") as rein:  # noqa: SIM117 - the order of endings is the point
+        with pytest.raises(errors.Halted), rein.session(on_error="keep") as session:  # noqa: PT012 - what leaves the block is looked at
+            rein.stop(session.id)
             go.call(rein, lambda n: n, 1)

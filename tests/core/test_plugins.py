@@ -136,12 +136,9 @@ class Verdict(Plugin):
 def test_deny_beats_allow_in_any_order_of_installation(go, order) -> None:
     ran: list[int] = []
     plugins = [Verdict(None), Verdict(Deny("no")), Verdict(RuntimeError())]
-    with (
-        Rein(plugins=[plugins[i] for i in order]) as rein,
-        rein.session(on_error="keep"),
-        pytest.raises(errors.Denied),
-    ):
-        go.call(rein, ran.append, 1)
+    with Rein(plugins=[plugins[i] for i in order]) as rein, rein.session(on_error="keep"):  # noqa: SIM117 - the order of endings is the point
+        with pytest.raises(errors.Denied):
+            go.call(rein, ran.append, 1)
     assert ran == []
     assert [len(p.seen) for p in plugins] == [1, 1, 1]
 

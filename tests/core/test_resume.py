@@ -338,11 +338,9 @@ def test_tokens_that_cannot_be_resumed(go, url, tmp_path) -> None:
         for unknown in ("ap-0", "", "x" * 1000):
             with pytest.raises(errors.Conflict, match="unknown"):
                 go.run(rein, "resume", unknown)
-        with (
-            Rein(plugins=[Asks()], store=other) as foreign,
-            pytest.raises(errors.Conflict, match="unknown"),
-        ):
-            go.run(foreign, "resume", token)
+        with Rein(plugins=[Asks()], store=other) as foreign:  # noqa: SIM117 - the order of endings is the point
+            with pytest.raises(errors.Conflict, match="unknown"):
+                go.run(foreign, "resume", token)
         clock.advance(10**6)
         for _ in range(2):
             with pytest.raises(errors.ApprovalExpired):
@@ -425,11 +423,9 @@ def test_calls_of_no_session_can_wait_for_a_person_too(go, url) -> None:
     def pay(amount: int) -> int:
         return amount
 
-    with (
-        Rein(plugins=[Asks()], store=url, wait="suspend") as rein,
-        pytest.raises(errors.ApprovalPending) as pending,
-    ):
-        go.call(rein, pay, 5)
+    with Rein(plugins=[Asks()], store=url, wait="suspend") as rein:  # noqa: SIM117 - the order of endings is the point
+        with pytest.raises(errors.ApprovalPending) as pending:
+            go.call(rein, pay, 5)
     with Rein(plugins=[Asks()], store=url) as rein:
         rein.declare("pay", fn=pay)
         rein.approvals.approve(pending.value.token, by="anna")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import subprocess
 import sys
 from typing import Any
@@ -15,11 +14,11 @@ from checkrein import Answer, Ask, Call, Deny, Plugin, Rein, errors
 from checkrein.verdicts import Approved
 
 sdk = pytest.importorskip("opentelemetry.sdk.trace")
-
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402 - see above
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import (  # noqa: E402
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402, I001 - meant so
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import (  # noqa: E402 - meant so
     InMemorySpanExporter,
 )
+import contextlib  # noqa: E402 - meant so
 
 
 class Ends(sdk.SpanProcessor):  # type: ignore[misc,name-defined]
@@ -96,11 +95,11 @@ def test_no_content_is_on_any_span_and_each_ends_once(go, traced, verdict) -> No
     def fails(secret: str) -> None:
         raise RuntimeError(secret)
 
-    rein = Rein(plugins=[Says(verdict)], tracer_provider=traced.provider)
-    with rein, rein.session(on_error="keep"):
-        for fn in (tool, fails):
-            with contextlib.suppress(errors.Denied, RuntimeError):
-                go.call(rein, fn, "secret!")
+    with Rein(plugins=[Says(verdict)], tracer_provider=traced.provider) as rein:  # noqa: SIM117 - the order of endings is the point
+        with rein.session(on_error="keep"):
+            for fn in (tool, fails):
+                with contextlib.suppress(errors.Denied, RuntimeError):
+                    go.call(rein, fn, "secret!")
     for span in traced.exporter.get_finished_spans():
         assert "secret!" not in span.to_json()
     assert len(traced.ends.ended) == len(set(traced.ends.ended)) == 3

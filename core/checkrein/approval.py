@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from checkrein import codec
+from checkrein import codec, seals
 from checkrein.call import Call, ToolInfo
 from checkrein.errors import Conflict
 from checkrein.store import Batch, Put, Record
@@ -68,7 +68,8 @@ class Approvals:
         while len(found) < limit:
             # Requests that have lapsed keep their state until somebody looks at them.
             page = self.store.records("approval", state="pending", after=after, limit=1000)
-            found += (request_of(r) for r in page.rows if self._whole(r) and r.body["expires"] > now)
+            whole = (request_of(r) for r in page.rows if self._whole(r))
+            found += (request for request in whole if request.expires > now)
             after = page.next
             if after is None:
                 break
@@ -255,10 +256,7 @@ class Approvals:
                     "decision",
                     f"{record.id}/{by}",
                     "approved",
-                    {
-                        "by": by,
-                        "seal": codec.digest(self.store.key, [f"{record.id}/{by}", by]),
-                    },
+                    self.sealed(f"{record.id}/{by}", "approved", {"by": by}),
                     record.session,
                     record.id,
                     ("",),
@@ -266,7 +264,7 @@ class Approvals:
             ),
         )
         given = self.store.records("decision", label=record.id, limit=1000).rows
-        people = sorted({r.body["by"] for r in given if r.body.get("seal") == self._vote(r)})
+        people = sorted({r.body["by"] for r in given if seals.vote(self.store.key, r)})
         if len(people) < quorum:
             return "pending"
         try:
@@ -293,30 +291,11 @@ class Approvals:
 
     def sealed(self, id: str, state: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """A record's body with a keyed seal over it and its state."""
-        held = {key: value for key, value in body.items() if key != "seal"}
-        return {**held, "seal": codec.digest(self.store.key, [id, state, held])}
+        return seals.sealed(self.store.key, id, state, body)
 
     def check(self, record: Record) -> None:
-        """Raise `Conflict` for a record that was not written by this module.
-
-        Whoever can write the file, but does not know the store's key, can approve nothing:
-        neither by the state in the row nor by what stands in it.
-        """
-        # How it is used up needs no seal: an approval that is spent gives nothing.
-        state = "approved" if record.state in ("started", "done") else record.state
-        body: object = record.body
-        if (
-            not isinstance(body, dict)
-            or self.sealed(record.id, state, body)["seal"] != body.get("seal")
-            or body.get("session") != record.session
-        ):
-            raise Conflict(
-                f"approval {record.id} was altered in the store: it counts for nothing; look with "
-                "`checkrein doctor`, and let the call be asked about again"
-            )
-
-    def _vote(self, row: Record) -> str:
-        return codec.digest(self.store.key, [row.id, row.body["by"]])
+        """Raise `Conflict` for a record that was altered in the store."""
+        seals.check(self.store.key, record)
 
     def _move(
         self,

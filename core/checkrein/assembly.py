@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal, Self, cast
 
 from checkrein._ids import Ids
 from checkrein._io import AsyncIO, Portal, SyncIO, finish
+from checkrein._locks import Lock
 from checkrein._made_once import made_once
 from checkrein.attendance import is_attended
 from checkrein.engine import Engine
@@ -125,7 +125,7 @@ class Assembly:
         self.plain = Plain(self.engine)
         self._open: dict[str, Session] = {}
         self._spare: Session | None = None
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._closed = False
         self._requires_approval: RequiresApproval | None = None
         try:
@@ -229,8 +229,9 @@ class Assembly:
         self.plugins.close(self.log)
         if not self._open:
             self.lease.give_back()
-        self.store.close()
+        # What still ran on the portal is cancelled, and recorded as that.
         self.portal.close()
+        self.store.close()
 
     def __enter__(self) -> Self:
         return self

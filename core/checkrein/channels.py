@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from checkrein._io import in_thread, is_awaitable, running_loop
+from checkrein._locks import Lock
 from checkrein.errors import CheckreinError, Conflict
 from checkrein.judging import ALLOWED, malformed
 from checkrein.verdicts import Approved, Rejected
@@ -28,7 +29,7 @@ class Asking:
         self.io = io
         self.call = call
         self.request = request
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._waiting: set[str] = set()
         self._told = 0
         self._loop = running_loop() if io.is_async else None

@@ -63,7 +63,7 @@ class Effect:
 
 def effect_of(store: Store, call: str, events: Sequence[Event] | None = None) -> Effect | None:
     """Fold one call's events; None if it has no intent."""
-    events = store.events(call=call) if events is None else events
+    events = every(store, call) if events is None else events
     intents = [e for e in events if e.kind == "intent"]
     if not intents:
         return None
@@ -83,7 +83,7 @@ def effect_of(store: Store, call: str, events: Sequence[Event] | None = None) ->
     number = 1
     while True:
         undo_id = f"{call}.undo.{number}"
-        tried = store.events(call=undo_id)
+        tried = every(store, undo_id)
         begun = [e for e in tried if e.kind == "intent"]
         if not begun:
             break
@@ -128,6 +128,16 @@ def _take_in(effect: Effect, states: dict[int, EffectState], event: Event) -> No
             effect.plan_seq, effect.why_not = event.seq, ""
     elif event.kind == "undo_skipped":
         effect.skipped = str(view["reason"])
+
+
+def every(store: Store, call: str, kinds: Sequence[str] | None = None) -> list[Event]:
+    """All events of a call, oldest first: one that is tried again and again has many pages."""
+    found: list[Event] = []
+    while True:
+        page = store.events(call=call, kinds=kinds, after=found[-1].seq if found else 0, limit=1000)
+        found += page
+        if len(page) < 1000:
+            return found
 
 
 def newest_first(store: Store, sessions: Sequence[str]) -> Iterator[Event]:

@@ -164,6 +164,9 @@ class Engine:
                 if checked.call is not call and not lenient:
                     rewritten = True
                     call = checked.call
+                    wrong = entry.tool.misfit(call.arguments) if entry.run is None else ""
+                    if wrong:
+                        await self.refuse(io, entry, call, tree, _misfit(call, wrong))
                     entry.arguments = dict(call.arguments)
                     tree = encode_arguments(call.arguments, entry.tool.opaque)
                     flat = is_flat(tree)
@@ -386,6 +389,16 @@ class Engine:
 
 def _moved(store: Store, seen: int) -> bool:
     return store.changed() != seen
+
+
+def _misfit(call: Call, wrong: str) -> Denied:
+    return Denied(
+        f"check failed: a plugin rewrote the arguments so that they do not fit: {wrong}",
+        rule="check_failed",
+        tool=call.name,
+        call_id=call.id,
+        code="check_failed",
+    )
 
 
 def _changed_in_place(call: Call) -> Denied:

@@ -20,6 +20,7 @@
     │   ├── DuplicateIntent      internal: this attempt of this call was started already
     │   └── FencedOut            somebody else owns the session now
     └── StoreUnavailable         the store cannot be used: nothing was run
+        ├── PayloadUnreadable    one payload was altered, is missing or sealed with another key
         └── StoreBusy            locked right now; only where the caller asked not to wait
 
 Messages name the call and the next step. They never hold argument values.
@@ -203,6 +204,10 @@ class FencedOut(Conflict):
 
 class StoreUnavailable(CheckreinError):
     """The store cannot be read or written. Nothing was run."""
+
+
+class PayloadUnreadable(StoreUnavailable):
+    """One payload was altered, is missing, or is sealed with another key; others may be well."""
 
 
 class StoreBusy(StoreUnavailable):

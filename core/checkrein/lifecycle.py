@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 from typing import TYPE_CHECKING, Any
 
 from checkrein import owner
+from checkrein._locks import Lock
 from checkrein.call import Call, ToolInfo, Usage
 from checkrein.entry import Entry
 from checkrein.errors import (
@@ -36,7 +36,7 @@ class Lifecycle:
 
     def __init__(self, rein: Rein) -> None:
         self.rein = rein
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._taken: dict[str, int] = {}
         """How many calls of this process have taken up a suspended session."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from logging import Logger
 from types import MethodType
@@ -225,7 +225,7 @@ class Plugins:
             except Exception as error:
                 # Whatever a plugin raises at its start, a Rein without it would be unguarded.
                 raise ConfigError(
-                    f"plugin {impl.plugin} does not start: {type(error).__name__}: {error}"
+                    f"plugin {impl.plugin} does not start: it raised {type(error).__name__}"
                 ) from error
 
     def close(self, log: Logger) -> None:
@@ -357,8 +357,31 @@ def build(name: str, options: dict[str, Any]) -> object:
     except ConfigError as error:
         raise type(error)(f"plugins.{name}: {error}") from error
     except Exception as error:
-        raise PluginError(f"plugins.{name}: {type(error).__name__}: {error}") from error
+        told = _told(error, options)
+        raise PluginError(f"plugins.{name}: {type(error).__name__}{told}") from error
     return made
+
+
+def _told(error: Exception, options: dict[str, Any]) -> str:
+    """What a constructor's error says, unless it repeats a text of the configuration.
+
+    Such a text may be a key or a password, and the message goes to logs and terminals.
+    """
+    text = str(error)
+    if any(value[:6] in text for value in _texts(options) if len(value) > 3):
+        return " (its message repeats a value of the configuration, and is not shown)"
+    return f": {text}"
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
 
 
 def names(plugins: Sequence[tuple[str, object]]) -> list[str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from checkrein.codec import dumps, loads
-from checkrein.errors import ConfigError, StoreUnavailable, Undecodable
+from checkrein.errors import ConfigError, PayloadUnreadable, StoreUnavailable, Undecodable
 from checkrein.store import ERASED, Erased, Tree
 
 Place: TypeAlias = Literal["row", "view", "file", "omitted"]
@@ -109,7 +109,7 @@ class Vault:
     def unpack(self, packed: Packed) -> Tree | Erased:
         """The tree, after its bytes are checked against `ref`; `ERASED` if it was not kept.
 
-        Raises `StoreUnavailable` where bytes are missing, altered, or sealed with another key.
+        Raises `PayloadUnreadable` where bytes are missing, altered, or sealed with another key.
         """
         if packed.place == "omitted":
             return ERASED
@@ -165,12 +165,12 @@ class Vault:
     def _path(self, packed: Packed) -> Path:
         name = packed.data.decode("ascii", "replace")
         if self._directory is None:
-            raise StoreUnavailable(
+            raise PayloadUnreadable(
                 f"payload {packed.ref[:12]} is in a file, and this store has no directory"
             )
         # The name comes out of a row: nothing but a payload of ours may be reached with it.
         if name != packed.ref or not _is_ref(name):
-            raise StoreUnavailable(
+            raise PayloadUnreadable(
                 f"payload {packed.ref[:12]}: its row names a wrong file; "
                 "the row was altered or damaged: restore it from a backup"
             )
@@ -180,13 +180,13 @@ class Vault:
         try:
             return self._path(packed).read_bytes()
         except OSError as error:
-            raise _unavailable(
+            raise _unreadable(
                 f"payload {packed.ref[:12]}: its file in {self._directory} cannot be read", error
             ) from error
 
     def _open(self, packed: Packed, data: bytes) -> bytes:
         if self._cipher is None:
-            raise StoreUnavailable(
+            raise PayloadUnreadable(
                 f"payload {packed.ref[:12]} is sealed, and no key was given: "
                 f"open the store with encrypt=True and its key ({self._key_source})"
             )
@@ -196,14 +196,14 @@ class Vault:
         try:
             opened: bytes = self._cipher.decrypt(nonce, sealed, packed.salt)
         except InvalidTag:
-            raise StoreUnavailable(
+            raise PayloadUnreadable(
                 f"payload {packed.ref[:12]} was sealed with another key: check {self._key_source}"
             ) from None
         return opened
 
 
 def unpack_view(ref: str, view: str) -> Tree:
-    """The view that holds a payload. Raises `StoreUnavailable` where it is not that of `ref`."""
+    """The view that holds a payload. Raises `PayloadUnreadable` where it is not that of `ref`."""
     data = view.encode()
     if _ref(b"", data) != ref:
         raise _altered(ref)
@@ -279,11 +279,11 @@ def _tree(ref: str, data: bytes) -> Tree:
     try:
         return loads(data.decode())
     except (Undecodable, UnicodeDecodeError) as error:
-        raise StoreUnavailable(f"payload {ref[:12]}: it is not one of this version") from error
+        raise PayloadUnreadable(f"payload {ref[:12]}: it is not one of this version") from error
 
 
-def _altered(ref: str) -> StoreUnavailable:
-    return StoreUnavailable(
+def _altered(ref: str) -> PayloadUnreadable:
+    return PayloadUnreadable(
         f"payload {ref[:12]}: its bytes do not match the event that names it; "
         "they were altered or damaged: restore them from a backup"
     )
@@ -291,6 +291,10 @@ def _altered(ref: str) -> StoreUnavailable:
 
 def _is_ref(name: str) -> bool:
     return len(name) == 64 and _HEX.issuperset(name)
+
+
+def _unreadable(what: str, error: OSError) -> PayloadUnreadable:
+    return PayloadUnreadable(f"{what}: {error.strerror or type(error).__name__}")
 
 
 def _unavailable(what: str, error: OSError) -> StoreUnavailable:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from checkrein import codec
+from checkrein._locks import Lock
 from checkrein.approval import masked_paths, request_of
 from checkrein.channels import Asking
 from checkrein.entry import Entry, outermost
@@ -48,7 +48,7 @@ class Permissions:
         self.rein = rein
         self.store = rein.store
         self.approvals = rein.approvals
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._asking: dict[str, Asking] = {}
         self._told: dict[str, None] = {}
         """Requests that the channels of this process know: each is told once."""

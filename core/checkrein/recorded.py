@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from checkrein import codec, verdicts
 from checkrein.call import Call, Outcome
 from checkrein.checks import Recall, Remember
+from checkrein.effects import every
 from checkrein.errors import (
     ApprovalExpired,
     ApprovalRejected,
@@ -54,7 +55,7 @@ class Recorded:
 
         Raises the denial that was recorded, or `InDoubt`.
         """
-        events = self.store.events(call=call.id)
+        events = every(self.store, call.id)
         if not events:
             return None
         found = self._ended(entry, events)
@@ -166,7 +167,7 @@ class Recorded:
             return False
 
         await io.wait(ready, time.monotonic() + 3600.0, f"the outcome of {call.name} {call.id}")
-        events = self.store.events(call=call.id)
+        events = every(self.store, call.id)
         found = self._ended(entry, events)
         if found is None:
             raise InDoubt(

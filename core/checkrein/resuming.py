@@ -85,6 +85,11 @@ class Resuming:
             if record.state in ("pending", "rejected", "expired")
             else self.approvals.approved(record)
         )
+        wrong = tool.misfit(arguments)
+        if wrong:
+            raise Conflict(
+                f"approval {record.id} is void: {name} is another function now ({wrong})"
+            )
         return Entry(
             tool,
             codec.decode_arguments(arguments, tool.classes, {}),

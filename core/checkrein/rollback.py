@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from checkrein import owner
+from checkrein._locks import Lock
 from checkrein.call import Absent, Call, Outcome, Present
 from checkrein.effects import descendants, effect_of, newest_first, unended
 from checkrein.engine import Entry, outermost
@@ -65,7 +65,7 @@ class Rollbacks:
         self.rein = rein
         self.store = rein.store
         self.undoing = Undoing(rein)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._rolling: set[str] = set()
         """Sessions that this process rolls back now."""
         self._draining: set[str] = set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import itertools
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from checkrein._io import finish
 from checkrein.call import NANO
 from checkrein.errors import ConfigError, SessionClosed
+from checkrein.settings import check_numbers, check_texts
 from checkrein.store import Event
 from checkrein.telemetry import enter, leave
 
@@ -80,7 +82,13 @@ class Session:
         self.keeps_setting = on_error is not None
         """Whether `on_error` was given: a session that is taken up goes by what it began with."""
         self.on_rejected = on_rejected or rein.on_rejected
-        self.drain = rein.drain if drain is None else drain
+        if drain is not None:
+            check_numbers({"drain": drain})
+        self.drain = rein.drain if drain is None else float(drain)
+        check_texts({"agent": agent, "session id": id}, names=True)
+        check_texts({"intent": intent, "user": self.user, "tenant": self.tenant, "task": task})
+        self.pid = 0
+        """The process that entered it: a child that was forked inside the block ends nothing."""
         self.parent = ""
         self.steps = itertools.count(1)
         self.running: set[str] = set()
@@ -134,8 +142,12 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._deactivate(error)
-        finish(self.rein.lifecycle.leave(self.rein.sync_io, self, error))
+        self._deactivate()
+        try:
+            if not self._is_copy():
+                finish(self.rein.lifecycle.leave(self.rein.sync_io, self, error))
+        finally:
+            self._end_span(error)
 
     async def __aexit__(
         self,
@@ -143,15 +155,27 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._deactivate(error)
-        await self.rein.lifecycle.leave(self.rein.async_io, self, error)
+        self._deactivate()
+        try:
+            if not self._is_copy():
+                await self.rein.lifecycle.leave(self.rein.async_io, self, error)
+        finally:
+            self._end_span(error)
 
     def _begin(self) -> None:
-        if self.rein.opened(self.id) is self:
+        if self.rein.opened(self.id) is not None:
             raise SessionClosed(
                 f"session {self.id} is open already: a session is entered once; "
                 "rein.session(id=...) takes a suspended one up again"
             )
+        self.pid = os.getpid()
+
+    def _is_copy(self) -> bool:
+        """Whether this is a forked child's copy of a session: its parent still runs it."""
+        if self.pid == os.getpid():
+            return False
+        self.rein.untrack(self)
+        return True
 
     def _activate(self) -> None:
         self.before = ACTIVE.get()
@@ -160,10 +184,13 @@ class Session:
         if self._span is not None:
             self._span_before = enter(self._span)
 
-    def _deactivate(self, error: BaseException | None) -> None:
+    def _deactivate(self) -> None:
         # Never by token: the block may be left in another context than it was entered in.
         if ACTIVE.get() is self:
             ACTIVE.set(self.before)
+
+    def _end_span(self, error: BaseException | None) -> None:
+        """After the rollback, whose undos belong to the run."""
         if self._span is not None:
             leave(self._span, self._span_before)
             self.rein.telemetry.finish(self._span, None, error)

@@ -18,6 +18,12 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 
+_COUNTS = ("max_payload", "undo_tries")
+
+MOST = 10**12
+"""More seconds than a clock in microseconds can add in 64 bits are a mistake."""
+
+
 def check_choices(given: Mapping[str, object]) -> None:
     """Raise `ConfigError` for a value that its setting does not have."""
     for key, value in given.items():
@@ -26,7 +32,18 @@ def check_choices(given: Mapping[str, object]) -> None:
 
 
 def check_numbers(given: Mapping[str, object]) -> None:
-    """Raise `ConfigError` for other than numbers, 0 or more."""
+    """Raise `ConfigError` for other than numbers from 0 to 10**12; counts must be whole."""
     for key, number in given.items():
-        if isinstance(number, bool) or not isinstance(number, (int, float)) or not number >= 0:
-            raise ConfigError(f"{key}: must be a number, 0 or more")
+        kinds = (int,) if key in _COUNTS else (int, float)
+        if isinstance(number, bool) or not isinstance(number, kinds) or not 0 <= number <= MOST:
+            what = "a whole number" if key in _COUNTS else "a number"
+            raise ConfigError(f"{key}: must be {what}, 0 or more (and not infinite)")
+
+
+def check_texts(given: Mapping[str, object], *, names: bool = False) -> None:
+    """Raise `ConfigError` for other than texts; `names`: those that are looked up by."""
+    for key, text in given.items():
+        if not isinstance(text, str):
+            raise ConfigError(f"{key}: must be a text, not {type(text).__name__}")
+        if names and not text.isascii() and any("\ud800" <= mark <= "\udfff" for mark in text):
+            raise ConfigError(f"{key}: holds a lone surrogate, which has no UTF-8 form")

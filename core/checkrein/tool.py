@@ -211,6 +211,16 @@ class Tool:
                 raise self._misfit(args, kwargs)
         return bound
 
+    def misfit(self, arguments: Mapping[str, Any]) -> str:
+        """What keeps named arguments from being given to the function; empty if they fit."""
+        if not self.signature_known:
+            return ""
+        unknown = [name for name in arguments if name not in self.parameters]
+        if unknown:
+            return f"it has no parameter {unknown[0]!r}"
+        missing = [name for name in self._names if name in self._required - arguments.keys()]
+        return f"its parameter {missing[0]!r} is not given" if missing else ""
+
     def complete(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Named arguments (from a model, a journal) with defaults filled in."""
         bound = dict(arguments)

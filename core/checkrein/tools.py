@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import MethodType
 from typing import Any, TypeAlias
 
+from checkrein._locks import Lock
 from checkrein.call import Effect, ToolInfo
 from checkrein.errors import ConfigError
 from checkrein.tool import Tool, is_async_callable
@@ -41,7 +41,7 @@ class Tools:
         self._resolving: set[str] = set()
         self.ambiguous: set[str] = set()
         """Names under which different functions were called without a declaration."""
-        self._lock = threading.RLock()
+        self._lock = Lock(reentrant=True)
 
     def opened(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

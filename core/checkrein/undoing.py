@@ -15,6 +15,7 @@ from checkrein.errors import (
     DuplicateIntent,
     FencedOut,
     InDoubt,
+    PayloadUnreadable,
     SessionClosed,
     StoreUnavailable,
     Undecodable,
@@ -69,6 +70,9 @@ class Undoing(Probing):
             if dry_run:
                 return self._planned(effect)
             return await self._undo(io, effect, cause, fence)
+        except PayloadUnreadable as error:
+            # Damaged or altered: this one stays, and the others are undone all the same.
+            return self._action(effect, "failed", str(error))
         except (StoreUnavailable, SessionClosed, FencedOut):
             raise
         except CheckreinError as error:

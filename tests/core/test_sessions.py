@@ -64,13 +64,15 @@ def test_a_session_is_entered_once(store) -> None:
         rein.call(one)
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+@pytest.mark.parametrize(
+    "error", [ValueError, KeyboardInterrupt, SystemExit, asyncio.CancelledError]
+)
 def test_an_error_fails_the_session_and_undoes_it(go, store, error) -> None:
     undone: list[int] = []
     with Rein(store=store) as rein:
-        tool = rein.tool(lambda n: n, name="make", undo=lambda n: undone.append(n))
+        tool = rein.tool(lambda n: n, name="make", undo=lambda n: undone.append(n))  # noqa: PLW0108 - an undo takes its arguments by name
         session = rein.session()
-        with pytest.raises(error), session:
+        with pytest.raises(error), session:  # noqa: PT012 - what leaves the block is looked at
             go.call(rein, tool, 1)
             go.call(rein, tool, 2)
             raise error
@@ -83,8 +85,8 @@ def test_async_sessions_end_as_sync_ones_do(store) -> None:
     undone: list[int] = []
 
     async def main() -> None:
-        tool = rein.tool(lambda n: n, name="make", undo=lambda n: undone.append(n))
-        with pytest.raises(ValueError):
+        tool = rein.tool(lambda n: n, name="make", undo=lambda n: undone.append(n))  # noqa: PLW0108 - an undo takes its arguments by name
+        with pytest.raises(ValueError):  # noqa: PT012 - what leaves the block is looked at
             async with rein.session() as session:
                 await rein.acall(tool, 1)
                 raise ValueError
@@ -114,7 +116,7 @@ def test_a_cancelled_session_is_undone(store) -> None:
             await task
 
     with Rein(store=store) as rein:
-        tool = rein.tool(lambda n: n, name="make", undo=lambda n: undone.append(n))
+        tool = rein.tool(lambda n: n, name="make", undo=lambda n: undone.append(n))  # noqa: PLW0108 - an undo takes its arguments by name
         asyncio.run(main())
     assert undone == [1]
 
@@ -122,7 +124,7 @@ def test_a_cancelled_session_is_undone(store) -> None:
 def test_on_error_keep_keeps(go, store) -> None:
     with Rein(store=store) as rein:
         session = rein.session(on_error="keep")
-        with pytest.raises(ValueError), session:
+        with pytest.raises(ValueError), session:  # noqa: PT012 - what leaves the block is looked at
             go.call(rein, one)
             raise ValueError
         row = rein.store.session(session.id)
@@ -131,7 +133,7 @@ def test_on_error_keep_keeps(go, store) -> None:
 
 def test_a_store_that_fails_at_the_end_does_not_hide_the_error(tmp_path) -> None:
     rein = Rein(store=f"sqlite:///{tmp_path}/s.db")
-    with pytest.raises(ValueError, match="mine") as raised, rein.session():
+    with pytest.raises(ValueError, match="mine") as raised, rein.session():  # noqa: PT012 - what leaves the block is looked at
         rein.store.close()
         raise ValueError("mine")
     assert any("checkrein" in note for note in raised.value.__notes__)
@@ -144,9 +146,9 @@ def test_a_store_that_fails_at_the_end_does_not_hide_the_error(tmp_path) -> None
 def test_stopped_from_another_process(child, go, tmp_path) -> None:
     url = f"sqlite:///{tmp_path}/s.db"
     with Rein(store=url) as rein:
-        with pytest.raises(errors.Halted) as halted, rein.session(on_error="keep") as session:
+        with pytest.raises(errors.Halted) as halted, rein.session(on_error="keep") as session:  # noqa: PT012 - what leaves the block is looked at
             go.call(rein, one)
-            stop = "import sys\nfrom checkrein import Rein\nwith Rein(store=sys.argv[1]) as r: print(r.stop(sys.argv[2]))"
+            stop = "import sys\nfrom checkrein import Rein\nwith Rein(store=sys.argv[1]) as r: print(r.stop(sys.argv[2]))"  # noqa: E501 - one sentence
             out, err = child(stop, url, session.id).communicate(timeout=60)
             assert out == "1\n", err
             go.call(rein, two)
@@ -188,8 +190,8 @@ def test_inner_sessions(go, store) -> None:
 def test_a_failed_outer_session_takes_the_inner_one_along(go, store) -> None:
     undone: list[int] = []
     with Rein(store=store) as rein:
-        tool = rein.tool(lambda n: n, name="make", undo=lambda n: undone.append(n))
-        with pytest.raises(ValueError), rein.session():
+        tool = rein.tool(lambda n: n, name="make", undo=lambda n: undone.append(n))  # noqa: PLW0108 - an undo takes its arguments by name
+        with pytest.raises(ValueError), rein.session():  # noqa: PT012 - what leaves the block is looked at
             go.call(rein, tool, 1)
             with rein.session():
                 go.call(rein, tool, 2)
@@ -269,7 +271,7 @@ def test_a_bound_coroutine_function(store) -> None:
 
     async def main() -> list[str]:
         async with rein.session(agent="mine") as session:
-            made = [session.bind(later), session.bind(Later()), session.bind(lambda: later())]
+            made = [session.bind(later), session.bind(Later()), session.bind(lambda: later())]  # noqa: PLW0108 - an undo takes its arguments by name
         async with rein.session(agent="other"):
             return [*await asyncio.gather(*(fn() for fn in made)), rein.current_session().agent]
 
@@ -362,7 +364,7 @@ class Asks(Plugin):
 def test_a_session_with_a_question_open_is_suspended_not_ended(go, tmp_path) -> None:
     """Also where the caller handled `ApprovalPending` and went on."""
     with Rein(plugins=[Asks()], store=f"sqlite:///{tmp_path}/s.db") as rein:
-        with rein.session(wait="suspend") as session:
+        with rein.session(wait="suspend") as session:  # noqa: SIM117 - the order of endings is the point
             with pytest.raises(errors.ApprovalPending) as pending:
                 go.call(rein, one)
         assert session.state == "ACTIVE"

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
-from checkrein._io.waiting import refuse_on_loop
+from checkrein._io.waiting import GRACE, refuse_on_loop
 
 if TYPE_CHECKING:
     import asyncio
@@ -37,7 +37,7 @@ class Portal:
 
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="checkrein-portal", daemon=True
+                    target=_serve, args=(self._loop,), name="checkrein-portal", daemon=True
                 )
                 self._thread.start()
             return self._loop
@@ -66,7 +66,7 @@ class Portal:
             raise
 
     def close(self) -> None:
-        """Stop the loop."""
+        """Stop the loop. Whoever still waits for something on it gets a `CancelledError`."""
         if self._pid != os.getpid():
             return
         with self._lock:
@@ -75,5 +75,24 @@ class Portal:
             loop.call_soon_threadsafe(loop.stop)
             if thread is not threading.current_thread():
                 thread.join(5)
-            if not loop.is_running():
-                loop.close()
+
+    def __del__(self) -> None:
+        # A Rein that nobody closed: its loop and thread go with it.
+        loop = self._loop
+        if loop is not None and self._pid == os.getpid() and not loop.is_closed():
+            loop.call_soon_threadsafe(loop.stop)
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the loop until it is stopped, end what is left on it, and close it."""
+    import asyncio
+
+    loop.run_forever()
+    try:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left, timeout=GRACE))
+    finally:
+        loop.close()

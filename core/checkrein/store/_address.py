@@ -15,8 +15,8 @@ def path_of(url: str) -> Path:
     rest = url.removeprefix("sqlite:///")
     if rest == url or rest in ("", ":memory:") or "?" in rest or "\0" in rest:
         raise ConfigError(
-            f"store {url!r}: write sqlite:///PATH for a file (sqlite:////PATH from the root), "
-            "or memory: for none"
+            "store: not an address of a SQLite file (it may hold a password, so it is not shown); "
+            "write sqlite:///PATH for a file (sqlite:////PATH from the root), or memory: for none"
         )
     return Path(unquote(rest)).absolute()
 

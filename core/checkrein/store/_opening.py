@@ -29,7 +29,7 @@ def open_store(url: str, options: StoreOptions | None = None) -> Store:
     Raises `ConfigError` for an unknown scheme and `StoreUnavailable` where it cannot be used.
     """
     options = options or StoreOptions()
-    scheme = url.partition(":")[0]
+    scheme, colon, _ = url.partition(":")
     if scheme == "memory":
         from checkrein.store.memory import MemoryStore
 
@@ -44,7 +44,8 @@ def open_store(url: str, options: StoreOptions | None = None) -> Store:
         if entry.name == scheme:
             opened: Store = entry.load()(url, options)
             return opened
+    # Never the address itself: it may hold a password, and not only where one is expected.
+    named = f"unknown scheme {scheme!r}" if colon and scheme.isalnum() else "it has no scheme"
     raise ConfigError(
-        f"store {url.partition('@')[2] or url!r}: unknown scheme {scheme!r}; "
-        "use memory:, sqlite:///PATH, or install a package that offers this scheme"
+        f"store: {named}; use memory:, sqlite:///PATH, or install a package that offers this scheme"
     )

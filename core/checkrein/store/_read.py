@@ -17,6 +17,11 @@ _RECORD_COLUMNS = "rid, kind, id, state, session, label, created, updated, body"
 _EVENT_COLUMNS = (
     "e.seq, coalesce(s.id, ''), e.n, e.kind, e.call, e.attempt, e.at, e.view, e.ref, e.prev, e.hash"
 )
+PAYLOAD = (
+    "SELECT e.ref, e.salt, e.data, e.place, e.kind, e.view, coalesce(s.id, ''), e.n, e.call, "
+    "e.attempt, e.at, e.prev, e.hash FROM events e LEFT JOIN sessions s USING (sid) "
+    "WHERE e.seq = ?"
+)
 _BY_CALL = (
     # Two partial indexes hold a call's events: the kinds that are single, and the others.
     "SELECT seq FROM events WHERE call = ? AND kind IN ('intent', 'outcome') UNION ALL "

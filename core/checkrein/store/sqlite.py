@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from checkrein.errors import PayloadUnreadable
 from checkrein.payload import Packed, Vault, seal_key, store_key, unpack_view
 from checkrein.store import (
     Balance,
@@ -30,7 +31,7 @@ from checkrein.store import (
 from checkrein.store._address import beside, checked, path_of
 from checkrein.store._commits import Commits
 from checkrein.store._connections import Connections
-from checkrein.store._rules import claim_conflict, micros
+from checkrein.store._rules import chain_body, chain_hash, claim_conflict, micros
 from checkrein.store._write import read_balance
 
 BUSY_TIMEOUT = 5.0
@@ -133,12 +134,17 @@ class SqliteStore(Commits):
     def payload(self, seq: int) -> Tree | Erased | None:
         """The exact payload of an event."""
         with self._connections.reading() as connection:
-            row = connection.execute(
-                "SELECT ref, salt, data, place, kind, view FROM events WHERE seq = ?", (seq,)
-            ).fetchone()
+            row = connection.execute(_read.PAYLOAD, (seq,)).fetchone()
         if row is None or not row[0]:
             return None
-        ref, salt, data, place, kind, view = row
+        ref, salt, data, place, kind, view, session, n, call, attempt, at, prev, digest = row
+        body = chain_body(session, kind, call, view)
+        if chain_hash(prev, seq, n, attempt, at, ref, body) != digest:
+            # What is undone or resumed with it must be what was written.
+            raise PayloadUnreadable(
+                f"event {seq} of session {session} and its hash do not match: it was altered or "
+                "damaged, and its payload is not used; restore the store from a backup"
+            )
         if place == "view":
             key = same_key(kind)
             return {key: unpack_view(ref.hex(), view)[key]}

@@ -102,9 +102,11 @@ def _describe(error: ValidationError, model: type[Settings], where: str) -> str:
         found = lines.setdefault(place, [])
         if text not in found:
             found.append(text)
+    # Faults of one place are the branches of a union: "must be a or must be b".
+    told = {place: " or ".join(texts) for place, texts in lines.items()}
     return "; ".join(
-        f"{where}{'.' + place if place else ''}: {' or '.join(texts).replace(' or must be ', ' or ')}"
-        for place, texts in lines.items()
+        f"{where}{'.' + place if place else ''}: {text.replace(' or must be ', ' or ')}"
+        for place, text in told.items()
     )
 
 

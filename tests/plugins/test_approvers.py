@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import io
 import os
 import pty
@@ -154,7 +153,11 @@ def test_prompts_take_turns_and_each_answer_is_for_its_own(pipe: tuple[Any, int]
         os.write(write, typed.encode())
     for thread in threads:
         thread.join(10)
-    order = [line.split()[1].rstrip(":") for line in printed.getvalue().splitlines() if "Approval" in line]
+    order = [
+        line.split()[1].rstrip(":")
+        for line in printed.getvalue().splitlines()
+        if "Approval" in line
+    ]
     assert [type(found[name]) for name in order] == [Approved, Rejected, Approved]
 
 
@@ -204,6 +207,8 @@ def test_without_a_terminal_the_start_is_refused() -> None:
 
 
 AGENT = """
+import fcntl, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 from concurrent.futures import ThreadPoolExecutor
 import sys
 from checkrein import Ask, Plugin, Rein, errors
@@ -238,7 +243,7 @@ def test_ctrl_c_at_a_question_ends_an_agent_that_waits_for_it_on_another_thread(
     process = subprocess.Popen(
         [sys.executable, "-c", AGENT], stdin=follower, stdout=follower, stderr=follower,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        start_new_session=True,
     )  # fmt: skip
     before = termios.tcgetattr(follower)
     try:
@@ -266,9 +271,11 @@ class AskAlways(Plugin):
 
 
 def test_where_nobody_sits_the_console_starts_and_approves_nothing() -> None:
-    with Rein(
-        plugins=[AskAlways(), Console()], approvals="channels", attended=False
-    ) as rein, rein.session(on_error="keep"), pytest.raises(ApprovalRejected) as refused:  # fmt: skip
+    with (
+        Rein(plugins=[AskAlways(), Console()], approvals="channels", attended=False) as rein,
+        rein.session(on_error="keep"),
+        pytest.raises(ApprovalRejected) as refused,
+    ):
         rein.call(len, "abc")
     assert "nobody sits at the terminal" in str(refused.value)
 

@@ -71,8 +71,12 @@ def stop(
     *,
     place: Place,
     out: Out,
-    session: Annotated[str | None, typer.Argument(metavar="SESSION", help="Its id, or how the id begins.")] = None,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="All open sessions of this agent.")] = None,
+    session: Annotated[
+        str | None, typer.Argument(metavar="SESSION", help="Its id, or how the id begins.")
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="All open sessions of this agent.")
+    ] = None,
     all: Annotated[bool, typer.Option("--all", help="All open sessions.")] = False,
 ) -> int:
     """Stop sessions before their next call, whatever process runs them."""

@@ -29,7 +29,9 @@ def approvals(
     *,
     place: Place,
     out: Out,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="At most so many.")] = 100,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, max=10_000, help="At most so many.")
+    ] = 100,
 ) -> int:
     """List the calls that wait for a person, oldest first."""
     with place.looking() as rein:

@@ -27,7 +27,8 @@ def verify(
     place: Place,
     out: Out,
     session: Annotated[
-        str | None, typer.Argument(metavar="SESSION", help="Only this one: its id, or how the id begins.")
+        str | None,
+        typer.Argument(metavar="SESSION", help="Only this one: its id, or how the id begins."),
     ] = None,
 ) -> int:
     """Recompute the hash chain of every session, or of one.

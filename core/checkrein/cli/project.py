@@ -50,7 +50,9 @@ def new_plugin(
     place: Place,  # noqa: ARG001 - every command has it
     out: Out,
     name: Annotated[str, typer.Argument(metavar="NAME", help="For example quiet-hours.")],
-    directory: Annotated[Path | None, typer.Option(metavar="PATH", help="Where. [./checkrein-NAME]")] = None,
+    directory: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Where. [./checkrein-NAME]")
+    ] = None,
 ) -> int:
     """Write a new plugin as a distribution of its own: it installs and its test passes."""
     from checkrein.cli._new_plugin import write_plugin

@@ -32,8 +32,12 @@ def show(
     reveal: Annotated[
         bool, typer.Option("--reveal", help="Print exact arguments and results. This is recorded.")
     ] = False,
-    last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the newest entries.")] = None,
-    by: Annotated[str | None, typer.Option(metavar="NAME", help="Who looks (--reveal). [you]")] = None,
+    last: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Only the newest entries.")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Who looks (--reveal). [you]")
+    ] = None,
 ) -> int:
     """Show what happened in one session."""
     with place.looking() as rein:

@@ -52,9 +52,7 @@ def crash(cast: Cast, worker: subprocess.Popen[str]) -> None:
     stage.say(f"SIGKILL to the agent (pid {worker.pid}) while the payment of o5 was on its way")
     killed = world.balance()
     _settled(cast)
-    stage.pairs(
-        ("before", before), ("when killed", killed), ("a moment later", world.balance())
-    )
+    stage.pairs(("before", before), ("when killed", killed), ("a moment later", world.balance()))
     cast.sessions["e"] = next(
         row.id for row in cast.rein.store.sessions(state="ACTIVE", limit=20).rows
         if row.id not in cast.sessions.values()

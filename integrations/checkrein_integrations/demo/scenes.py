@@ -34,17 +34,16 @@ def private_data(cast: Cast) -> None:
     secrets = [v for row in CUSTOMERS for v in row[1:]] + ["4111 1111 1111 1111"]
     found = [secret for secret in secrets if secret in heard.text()]
     to = [str(mail["To"]) for mail in world.mails()]
+    searched = (
+        f"{len(heard.text())} characters in {len(heard.requests)} requests to the model: "
+        f"{len(found)} of the customers' {len(secrets)} addresses and numbers found"
+    )
     stage.pairs(
         ("the user wrote", question),
         ("the model got", heard.question()),
         ("the shop has", stored),
         ("the model got", heard.result_of("look_up_order")),
-        (
-            "searched",
-            f"{len(heard.text())} characters in {len(heard.requests)} requests to the model: "
-            f"{len(found)} of the customers' {len(secrets)} addresses and numbers found",
-            "bad" if found else "good",
-        ),
+        ("searched", searched, "bad" if found else "good"),
         ("mail went to", ", ".join(to), "good"),
         ("the agent said", answer),
         ("before", before),

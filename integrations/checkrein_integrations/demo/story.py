@@ -47,9 +47,7 @@ def tell(
         "A refund desk: an agent with a shop in SQLite, a payment service over HTTP and a "
         "mailbox, supervised by checkrein."
     )
-    stage.pairs(
-        ("model", model or "scripted, no key needed"), ("policy", place / "checkrein.toml")
-    )
+    stage.pairs(("model", model or "scripted, no key needed"), ("policy", place / "checkrein.toml"))
     real = _real_model(model)
     cap = REAL_CAP if real is not None else CAP
     prepare(place, cap=cap)

@@ -190,6 +190,9 @@ def test_recover_undoes_what_a_killed_process_left(desk):
     assert killed.code == -signal.SIGKILL
     assert desk.done() == {"killed": "3", "o1": "1", "o2": "2"}
     (session,) = desk.sessions()
+    story = desk.look("show", session["id"], "--json").tree["timeline"]
+    assert [e["state"] for e in story if e.get("kind")] == ["done", "done", "unknown"]
+    (session,) = desk.sessions()
     assert session["display_state"] == "ORPHANED"
     doctor = desk.cli("doctor", "--json")
     assert "checkrein recover" in json.dumps(doctor.tree)

@@ -11,7 +11,7 @@ from checkrein.cli._ids import session_of
 from checkrein.cli._output import Out, clean, compact, usd, when
 from checkrein.cli._person import user
 from checkrein.cli._place import Place, command
-from checkrein.cli._states import STATES, display_state
+from checkrein.cli._states import STATES, alive, display_state
 from checkrein.cli._timeline import Entry, timeline
 from checkrein.errors import StoreUnavailable
 from checkrein.rein import Rein
@@ -47,6 +47,10 @@ def show(
             record_reveal(rein, row.id, by or user(), "session")
         reading = rein.read(row.id)
         entries = list(deque(timeline(reading.events()), maxlen=last))
+        if not alive(rein.store, row, rein.clock()):
+            for entry in entries:
+                # Begun, and nobody is left to end it.
+                entry.state = "unknown" if entry.state == "running" else entry.state
         payloads = _payloads(rein, entries) if reveal else {}
         spend = reading.spend()
         if out.as_json:

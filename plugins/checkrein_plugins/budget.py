@@ -243,7 +243,7 @@ class Budget(Plugin):
             if isinstance(other, Budget) and other is not self and mine & set(other.accounts()):
                 raise ConfigError(
                     f"budget: two Budgets count the same thing per {'+'.join(self._per)} as "
-                    f"{self.name!r}; give one of them another name"
+                    f"{self.name!r}; give one of them another name (name = ...)"
                 )
 
 

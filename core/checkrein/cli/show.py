@@ -30,10 +30,10 @@ def show(
         str, typer.Argument(metavar="SESSION", help="Its id, or how the id begins.")
     ],
     reveal: Annotated[
-        bool, typer.Option(help="Print exact arguments and results. This is recorded.")
+        bool, typer.Option("--reveal", help="Print exact arguments and results. This is recorded.")
     ] = False,
-    last: Annotated[int | None, typer.Option(min=1, help="Only the newest entries.")] = None,
-    by: Annotated[str | None, typer.Option(help="Who looks (--reveal). [you]")] = None,
+    last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the newest entries.")] = None,
+    by: Annotated[str | None, typer.Option(metavar="NAME", help="Who looks (--reveal). [you]")] = None,
 ) -> int:
     """Show what happened in one session."""
     with place.looking() as rein:

@@ -83,7 +83,7 @@ def test_a_result_whose_parts_raise_reaches_the_caller(go, store) -> None:
     odd = Odd()
     with Rein(store=store) as rein:
         tool = rein.tool(lambda: odd, name="odd", undo="unmake(id=result.id)")
-        rein.declare("unmake", fn=lambda id: None)  # noqa: A006 - the name of the undo's parameter
+        rein.declare("unmake", fn=lambda id: None)
         with rein.session():
             assert go.call(rein, tool) is odd
         (outcome,) = rein.store.events(kinds=("outcome",))

@@ -42,7 +42,7 @@ def test_a_sync_tool_is_given_up_and_its_result_recorded_when_it_comes(go, store
             return "late"
 
         with rein.session(on_error="keep") as session:
-            with pytest.raises(TimeoutError, match="0.05"):  # noqa: RUF043 - a pattern
+            with pytest.raises(TimeoutError, match=r"0\.05"):
                 go.call(rein, slow)
             assert states(rein) == [("outcome", "unknown")]
             assert session.running
@@ -120,8 +120,7 @@ def test_a_cancelled_caller_leaves_the_thread_and_hears_of_its_result(store) -> 
         async def main() -> None:
             async with rein.session(on_error="keep"):
                 task = asyncio.create_task(rein.acall(slow))
-                while not begun.is_set():  # noqa: ASYNC110 - a thread sets it
-                    await asyncio.sleep(0.01)
+                await asyncio.to_thread(begun.wait)
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task
@@ -158,7 +157,7 @@ def test_a_late_result_in_a_session_that_was_rolled_back_is_undone(go, store) ->
     undone: list[str] = []
     with Rein(store=store, drain=0.05) as rein:
 
-        @rein.tool(timeout=0.05, undo=lambda result: undone.append(result), settle_time=0)  # noqa: PLW0108 - an undo takes its arguments by name
+        @rein.tool(timeout=0.05, undo=lambda result: undone.append(result), settle_time=0)
         def slow() -> str:
             end.wait(30)
             return "thing"

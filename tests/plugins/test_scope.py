@@ -363,11 +363,11 @@ def test_relative_paths_need_a_root(tmp_path: Path) -> None:
 
 def test_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
-    blocked = {"type": "path", "block": ["~/.ssh/*"], "root": "/work"}
+    blocked = {"type": "path", "block": ["~/.ssh/*"], "root": "/project"}
     assert argument(blocked, "~/.ssh/id") == "deny"
     assert argument(blocked, "/home/ann/.ssh/id") == "deny"
     assert argument(blocked, "x/~/.ssh/id") == "pass"
-    allowed = {"type": "path", "allow": ["/work/*"], "root": "/work"}
+    allowed = {"type": "path", "allow": ["/project/*"], "root": "/project"}
     assert argument(allowed, "~/x") == "deny"
 
 

@@ -87,7 +87,7 @@ class Session:
         self.drain = rein.drain if drain is None else float(drain)
         check_texts({"agent": agent, "session id": id}, names=True)
         check_texts({"intent": intent, "user": self.user, "tenant": self.tenant, "task": task})
-        self.pid = 0
+        self.pid = os.getpid()
         """The process that entered it: a child that was forked inside the block ends nothing."""
         self.parent = ""
         self.steps = itertools.count(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
 import threading
 from collections.abc import Awaitable
@@ -35,7 +36,8 @@ class Portal:
             if self._loop is None:
                 import asyncio
 
-                self._loop = asyncio.new_event_loop()
+                # In an empty context: the loop keeps the one that it was made in, with its session.
+                self._loop = contextvars.Context().run(asyncio.new_event_loop)
                 self._thread = threading.Thread(
                     target=_serve, args=(self._loop,), name="checkrein-portal", daemon=True
                 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from binascii import b2a_base64
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeAlias
@@ -21,11 +22,33 @@ _MIN = -_MAX
 integers of more than 309 digits, which some readers of JSON refuse (Python: over 4300)."""
 
 
+MAX_NODES = 1_000_000
+"""Values inside the containers of one tree. A value that holds a part of itself many times
+(two references to a list that holds two references ...) is small, and its tree has no end."""
+
+
+class _Work(threading.local):
+    left = MAX_NODES
+
+
+_work = _Work()
+
+
+def _count(nodes: int, depth: int, kind: str) -> None:
+    """Refuse what is too deep or too large: only containers inside others can multiply."""
+    if depth > MAX_DEPTH:
+        raise too_deep(kind)
+    _work.left = left = _work.left - nodes - 1
+    if left < 0:
+        raise Refused(kind, f"it holds more than {MAX_NODES} values, shared ones counted each time")
+
+
 def encode(value: Any, path: str = "") -> Tree:
     """The exact tree of a value, with containers copied.
 
     `path` says where the value comes from, for messages. Raises `Unencodable`.
     """
+    _work.left = MAX_NODES
     kind = type(value)
     if kind is dict:
         encoder: Encoder = _dict
@@ -49,6 +72,7 @@ def encode_arguments(arguments: Mapping[str, Any], opaque: Collection[str] = ())
     """
     if TAG in arguments:
         raise Unencodable(TAG, "parameter name", "it is reserved")
+    _work.left = MAX_NODES
     tree: dict[str, Tree]
     try:
         if not opaque and type(arguments) is dict:
@@ -102,8 +126,8 @@ def _any(value: Any, depth: int) -> Tree:
 def _dict(value: dict[Any, Any], depth: int) -> Tree:
     if TAG in value:
         return {TAG: "dict", "v": _pairs(value, depth + 1)}
-    if depth > MAX_DEPTH:
-        raise too_deep("dict")
+    if depth > 2:
+        _count(len(value), depth, "dict")
     out = value.copy()  # in one step, so that no other thread can change it meanwhile
     key: Any = None
     try:
@@ -129,9 +153,9 @@ def _dict(value: dict[Any, Any], depth: int) -> Tree:
 
 
 def _list(value: Iterable[Any], depth: int) -> list[Tree]:
-    if depth > MAX_DEPTH:
-        raise too_deep("list")
     out = [*value]
+    if depth > 2:
+        _count(len(out), depth, "list")
     n = 0
     try:
         for n, item in enumerate(out):
@@ -161,9 +185,8 @@ def _odd_number(value: float) -> Tree:
 
 def _pairs(value: dict[Any, Any], depth: int) -> list[Tree]:
     """Keys and values as pairs, for dicts whose keys are not plain strings."""
-    if depth >= MAX_DEPTH:
-        raise too_deep("dict")
     items = [*value.items()]
+    _count(2 * len(items), depth + 1, "dict")
     out: list[Tree] = []
     key: Any = None
     try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Any
@@ -23,7 +23,8 @@ from checkrein_plugins.redaction.faults import Unredactable
 DEEPEST = 200
 """Levels of nesting that are looked into."""
 MOST = 2_000_000
-"""Leaves of one value that are looked at; more is an error, so that shared parts cannot explode."""
+"""Values inside the containers of one value; more is an error. What stands in several places
+counts in each of them, so that shared parts cannot explode."""
 _TRACKED = 8
 """Depth from which on the ancestors are remembered, to find a cycle."""
 LEAST_INT = 100_000_000
@@ -41,6 +42,7 @@ class Leaves:
         self.binary = binary
         self.skipped = skipped
         self._above: set[int] = set()
+        self._left = MOST
 
     def add(self, value: Any, depth: int = 0) -> None:
         """Append the leaves of `value`.
@@ -66,7 +68,8 @@ class Leaves:
     def _mapping(self, value: Mapping[Any, Any], depth: int) -> None:
         if self.skipped and value.get("type") in self.skipped:
             return
-        if depth >= _TRACKED:
+        self._left -= len(value)
+        if depth >= _TRACKED or self._left < 0:
             self._enter(value, depth)
         parts = self.parts
         for key, item in value.items():
@@ -81,8 +84,9 @@ class Leaves:
         if depth >= _TRACKED:
             self._above.discard(id(value))
 
-    def _items(self, value: Iterable[Any], depth: int) -> None:
-        if depth >= _TRACKED:
+    def _items(self, value: Collection[Any], depth: int) -> None:
+        self._left -= len(value)
+        if depth >= _TRACKED or self._left < 0:
             self._enter(value, depth)
         parts = self.parts
         for item in value:
@@ -98,8 +102,8 @@ class Leaves:
             raise Unredactable("", "it contains itself")
         if depth > DEEPEST:
             raise Unredactable("", f"nested deeper than {DEEPEST} levels")
-        if len(self.parts) > 2 * MOST:
-            raise Unredactable("", f"more than {MOST} strings")
+        if self._left < 0:
+            raise Unredactable("", f"more than {MOST} values")
         self._above.add(id(value))
 
     def _other(self, value: Any, depth: int) -> None:

@@ -37,6 +37,10 @@ __all__ = ["CURRENT", "OPTIONS", "Engine", "Entry", "inside", "outermost", "seen
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
+MOST_ATTEMPTS = 100
+"""Of one run of a call: a plugin that always says Retry must not spend without end."""
+
+
 class Engine:
     """Runs entries for one Rein."""
 
@@ -368,7 +372,8 @@ class Engine:
             return outcome, None
         if tried is not None and not entry.happened:
             retry, fallback = folded.retry, folded.fallback
-            if retry is not None and self._repeatable(entry):
+            again = call.attempt - entry.tried < MOST_ATTEMPTS and self._repeatable(entry)
+            if retry is not None and again:
                 # A pause would stop a running loop: the sync caller there gets what it has.
                 if io.can_wait() or retry.after == 0:
                     return outcome, float(retry.after)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 
 @dataclass
@@ -64,12 +65,11 @@ def ratio(name: str, above: Case, below: Case, goal: float) -> str:
 def machine() -> str:
     """What this was measured on."""
     model = ""
-    if os.path.exists("/proc/cpuinfo"):
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            model = next(
-                (line.partition(":")[2].strip() for line in file if line.startswith("model name")),
-                "",
-            )
+    about = Path("/proc/cpuinfo")
+    if about.exists():
+        lines = about.read_text(encoding="utf-8").splitlines()
+        names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        model = next(names, "")
     packages = []
     for name in ("agenthandler", "langchain", "langgraph", "pluggy", "pydantic", "google-re2"):
         try:

@@ -44,18 +44,22 @@ def payload(text: str, size: int = 1024) -> str:
 
 
 async def tool_async(body: str) -> str:
+    """As `tool`."""
     return body
 
 
 def tool(body: str) -> str:
+    """A tool with one long text."""
     return body
 
 
-def small(to: str, amount: int, note: str) -> int:
+def small(to: str, amount: int, note: str) -> int:  # noqa: ARG001 - a tool has parameters
+    """A tool with a few short arguments."""
     return amount
 
 
-async def small_async(to: str, amount: int, note: str) -> int:
+async def small_async(to: str, amount: int, note: str) -> int:  # noqa: ARG001 - as `small`
+    """As `small`."""
     return amount
 
 
@@ -235,8 +239,10 @@ def throughput(folder: Path, scale: float) -> list[str]:
     return [
         "## Eight processes on one SQLite file",
         "",
-        f"{len(waits)} calls, {rate:,.0f} calls/s in total (aimed at 3,000), "
-        f"p50 {waits[len(waits) // 2] * 1000:.2f} ms, p99.9 {p999:.1f} ms (aimed at 250 ms).",
+        (
+            f"{len(waits)} calls, {rate:,.0f} calls/s in total (aimed at 3,000), "
+            f"p50 {waits[len(waits) // 2] * 1000:.2f} ms, p99.9 {p999:.1f} ms (aimed at 250 ms)."
+        ),
         "",
     ]
 
@@ -295,6 +301,9 @@ def langchain(rounds: int, scale: float) -> list[str]:
         ]
     )
 
+    def large(request: Any) -> bool:
+        return bool(request.tool_call["args"]["amount"] > 100)
+
     def theirs() -> list[Any]:
         return [
             PIIMiddleware("email", apply_to_output=True, apply_to_tool_results=True),
@@ -303,10 +312,9 @@ def langchain(rounds: int, scale: float) -> list[str]:
             ModelCallLimitMiddleware(run_limit=50),
             ToolCallLimitMiddleware(run_limit=50),
             HumanInTheLoopMiddleware(
-                interrupt_on={"pay": {"allowed_decisions": ["approve"],
-                                      "when": lambda request: request.tool_call["args"]["amount"] > 100}}
+                interrupt_on={"pay": {"allowed_decisions": ["approve"], "when": large}}
             ),
-        ]  # fmt: skip
+        ]
 
     cases = [
         Case("bare agent", turn(list), max(5, int(40 * scale))),
@@ -348,12 +356,11 @@ def langchain(rounds: int, scale: float) -> list[str]:
 
 def startup() -> list[str]:
     """What an import and a `--help` cost."""
-    code = (
-        "import time, resource; import checkrein; "
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_utime"
-        " + resource.getrusage(resource.RUSAGE_SELF).ru_stime)"
+    base = (
+        "import resource; used = resource.getrusage(resource.RUSAGE_SELF); "
+        "print(used.ru_utime + used.ru_stime)"
     )
-    base = "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_utime + resource.getrusage(resource.RUSAGE_SELF).ru_stime)"
+    code = f"import checkrein; {base}"
 
     def cpu(text: str) -> float:
         runs = sorted(
@@ -373,8 +380,10 @@ def startup() -> list[str]:
     return [
         "## Starting",
         "",
-        f"`import checkrein`: {loaded:.0f} ms CPU over a bare interpreter (aimed at 100). "
-        f"`checkrein --help`: {sorted(helps)[3] * 1000:.0f} ms (aimed at 300).",
+        (
+            f"`import checkrein`: {loaded:.0f} ms CPU over a bare interpreter (aimed at 100). "
+            f"`checkrein --help`: {sorted(helps)[3] * 1000:.0f} ms (aimed at 300)."
+        ),
         "",
     ]
 
@@ -394,16 +403,18 @@ def memory(folder: Path, scale: float) -> list[str]:
     return [
         "## Memory",
         "",
-        f"Resident size after each quarter of {4 * max(200, int(5000 * scale))} calls in one "
-        f"session: {', '.join(f'{s / 1024:.1f}' for s in sizes)} MB.",
+        (
+            f"Resident size after each quarter of {4 * max(200, int(5000 * scale))} calls in one "
+            f"session: {', '.join(f'{s / 1024:.1f}' for s in sizes)} MB."
+        ),
         "",
     ]
 
 
 def _resident() -> int:
     """Kilobytes that this process has in memory now."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() // 1024
+    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * resource.getpagesize() // 1024
 
 
 def main() -> None:
@@ -435,9 +446,14 @@ def main() -> None:
             "startup": startup,
             "memory": lambda: memory(folder, scale),
         }
-        lines = ["# Benchmarks", "", "Made by `python3 benchmarks/overhead.py --write` on:", "",
-                 f"> {machine()}", "", "CPU time unless it says otherwise; medians over "
-                 f"{rounds} interleaved rounds; ratios are medians of the rounds' ratios.", ""]  # fmt: skip
+        lines = [
+            "# Benchmarks", "", "Made by `python3 benchmarks/overhead.py --write` on:", "",
+            f"> {machine()}", "",
+            (
+                f"CPU time unless it says otherwise; medians over {rounds} interleaved rounds; "
+                "ratios are medians of the rounds' ratios."
+            ), "",
+        ]  # fmt: skip
         for name, section in sections.items():
             if not options.only or name in options.only:
                 print(f"measuring {name} ...", file=sys.stderr, flush=True)

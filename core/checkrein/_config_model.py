@@ -5,11 +5,18 @@ from __future__ import annotations
 import difflib
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from checkrein._config_file import Document, Key
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def _named(value: str) -> str:
+    module, _, name = value.partition(":")
+    if not module or not name:
+        raise ValueError("must be module:rein, for example shop.agent:rein")
+    return value
 
 
 class _Strict(BaseModel):
@@ -60,7 +67,7 @@ class Settings(_Strict):
     hook_timeout: Seconds = 30.0
     hold_wait: Seconds = 60.0
     undo_tries: Annotated[int, Field(ge=0)] = 3
-    app: str | None = None
+    app: Annotated[str, AfterValidator(_named)] | None = None
     """`module:rein`: where the command line finds the application's tools."""
     plugins: dict[str, dict[str, Any]] = {}
     tools: dict[str, ToolSettings] = {}
@@ -107,13 +114,21 @@ def _told(fault: Any, key: Key) -> str:
         return f"unknown key{near(name, allowed)}; allowed: {', '.join(allowed)}"
     if kind == "literal_error":
         return f"must be one of {fault['ctx']['expected'].replace(' or ', ', ')}"
-    text = str(fault["msg"])
+    return plainly(str(fault["msg"]))
+
+
+def plainly(message: str) -> str:
+    """What pydantic says, in the words of this project's own messages."""
+    text = message.removeprefix("Value error, ")
     for before, after in (
+        ("Field required", "is needed"),
         ("Input should be a valid ", "must be a "),
         ("Input should be ", "must be "),
+        ("a integer", "an integer"),
+        ("dictionary", "table"),
     ):
         text = text.replace(before, after)
-    return text.replace("a integer", "an integer").replace("dictionary", "table")
+    return text
 
 
 def _fields(key: Key) -> list[str]:

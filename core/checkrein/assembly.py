@@ -13,6 +13,7 @@ from checkrein._ids import Ids
 from checkrein._io import AsyncIO, Portal, SyncIO, finish
 from checkrein._locks import Lock
 from checkrein._made_once import made_once
+from checkrein.attendance import is_attended
 from checkrein.engine import Engine
 from checkrein.errors import ConfigError
 from checkrein.journal import Journal
@@ -64,6 +65,7 @@ class Assembly:
         hook_timeout: float = 30.0,
         hold_wait: float = 60.0,
         undo_tries: int = 3,
+        attended: bool | None = None,
         clock: Callable[[], int] | None = None,
         tracer_provider: TracerProvider | None = None,
         policy: str = "",
@@ -91,6 +93,9 @@ class Assembly:
         self.hold_wait = float(hold_wait)
         self.undo_tries = max(1, int(undo_tries))
         self.policy = policy
+        self.attended = is_attended(attended)
+        """Whether an approver may ask at this process's terminal. False: it starts without one,
+        and answers nothing. Not stated: True, except where a command imports the application."""
         self.clock: Callable[[], int] = _microseconds if clock is None else clock
         self.real_clock = _microseconds
         self.pause_signals: list[type[BaseException]] = []

@@ -134,9 +134,7 @@ def every(store: Store, call: str, kinds: Sequence[str] | None = None) -> list[E
     """All events of a call, oldest first: one that is tried again and again has many pages."""
     found: list[Event] = []
     while True:
-        page = store.events(
-            call=call, kinds=kinds, after=found[-1].seq if found else 0, limit=1000
-        )
+        page = store.events(call=call, kinds=kinds, after=found[-1].seq if found else 0, limit=1000)
         found += page
         if len(page) < 1000:
             return found

@@ -325,14 +325,20 @@ class Engine:
         holds = checked.holds if checked is not None else ()
         batch = Batch(call.session, (event,), event.at, fence, entry.admit, (), (), (), None, True)
         if not holds and not entry.approved:
-            await self.commit(io, batch)
+            if io.is_async:
+                await self.commit(io, batch)
+            else:
+                self.recording.write(batch)
             return ()
         batch.holds = rows = accounts.hold_rows(call, [h for _, h in holds], call.attempt)
         batch.puts = self.recording.approval_puts(entry, "started", "approved")
         swept = False
         while True:
             try:
-                await self.commit(io, batch)
+                if io.is_async:
+                    await self.commit(io, batch)
+                else:
+                    self.recording.write(batch)
                 return rows
             except HoldRefused as error:
                 plugin, hold = holds[error.index]

@@ -219,7 +219,8 @@ class Plugins:
                 if is_awaitable(waiting):
                     rein.portal.run(waiting, what=f"start of plugin {impl.plugin}", timeout=60)
             except ConfigError as error:
-                raise type(error)(f"plugin {impl.plugin}: {error}") from error
+                told = str(error).removeprefix(f"{impl.plugin}: ")
+                raise type(error)(f"plugin {impl.plugin}: {told}") from error
             except WouldBlock:
                 raise
             except Exception as error:

@@ -177,7 +177,11 @@ def _build(document: Document, name: str, options: dict[str, Any]) -> object:
         named = [k for k in options if re.search(rf"(?<![\w-]){re.escape(k)}(?![\w-])", text)]
         place = document.line((*key, named[0]) if named else key)
         where = f"{document.name}:{place}" if place is not None else document.name
-        raise type(error)(f"{where}: {_config_file.dotted(key)}: {text}") from error
+        dotted = _config_file.dotted(key)
+        # Plugins begin with their own name, for those who construct them: here it has its place.
+        text = re.sub(rf"(^|; ){re.escape(use)}(?=[.:])", rf"\g<1>{dotted}", text)
+        text = text if text.startswith(dotted) else f"{dotted}: {text}"
+        raise type(error)(f"{where}: {text}") from error
 
 
 def _installed(name: str) -> bool:

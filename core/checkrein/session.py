@@ -142,10 +142,12 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._deactivate(error)
-        if self._is_copy():
-            return
-        finish(self.rein.lifecycle.leave(self.rein.sync_io, self, error))
+        self._deactivate()
+        try:
+            if not self._is_copy():
+                finish(self.rein.lifecycle.leave(self.rein.sync_io, self, error))
+        finally:
+            self._end_span(error)
 
     async def __aexit__(
         self,
@@ -153,10 +155,12 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._deactivate(error)
-        if self._is_copy():
-            return
-        await self.rein.lifecycle.leave(self.rein.async_io, self, error)
+        self._deactivate()
+        try:
+            if not self._is_copy():
+                await self.rein.lifecycle.leave(self.rein.async_io, self, error)
+        finally:
+            self._end_span(error)
 
     def _begin(self) -> None:
         if self.rein.opened(self.id) is not None:
@@ -180,10 +184,13 @@ class Session:
         if self._span is not None:
             self._span_before = enter(self._span)
 
-    def _deactivate(self, error: BaseException | None) -> None:
+    def _deactivate(self) -> None:
         # Never by token: the block may be left in another context than it was entered in.
         if ACTIVE.get() is self:
             ACTIVE.set(self.before)
+
+    def _end_span(self, error: BaseException | None) -> None:
+        """After the rollback, whose undos belong to the run."""
         if self._span is not None:
             leave(self._span, self._span_before)
             self.rein.telemetry.finish(self._span, None, error)

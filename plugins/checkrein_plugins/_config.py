@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StrictFloat, StrictInt, ValidationError
 
+from checkrein._config_model import near, plainly
 from checkrein.errors import ConfigError
 
 
@@ -94,15 +95,18 @@ def _describe(error: ValidationError, model: type[Settings], where: str) -> str:
     lines: dict[str, list[str]] = {}
     for item in error.errors(include_url=False, include_context=True):
         place = _place(item["loc"])
-        text = item["msg"].removeprefix("Value error, ")
+        text = plainly(item["msg"])
         if item["type"] == "extra_forbidden":
-            text = f"unknown key; allowed: {', '.join(_keys_at(model, item['loc'][:-1]))}"
+            known = _keys_at(model, item["loc"][:-1])
+            text = f"unknown key{near(str(item['loc'][-1]), known)}; allowed: {', '.join(known)}"
         found = lines.setdefault(place, [])
         if text not in found:
             found.append(text)
+    # Faults of one place are the branches of a union: "must be a or must be b".
+    told = {place: " or ".join(texts) for place, texts in lines.items()}
     return "; ".join(
-        f"{where}{'.' + place if place else ''}: {' or '.join(texts)}"
-        for place, texts in lines.items()
+        f"{where}{'.' + place if place else ''}: {text.replace(' or must be ', ' or ')}"
+        for place, text in told.items()
     )
 
 

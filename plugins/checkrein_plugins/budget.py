@@ -46,6 +46,9 @@ MAX_OUTPUT_TOKENS = 4096
 UNATTRIBUTED = "unattributed"
 """The account of calls without the thing that is counted by (no user, no task)."""
 
+KEPT = 1024
+"""Accounts of which the hold for one call is kept ready."""
+
 
 class _Settings(Settings):
     usd: Dollars | None = None
@@ -145,6 +148,7 @@ class Budget(Plugin):
             )
             if limit is not None
         }
+        self._ones: dict[str, Hold] = {}
 
     def pre_call(self, call: Call) -> PreVerdict:
         """State what the call may cost at most, as far as can be told before it runs."""
@@ -169,8 +173,17 @@ class Budget(Plugin):
             if cost is not None:
                 holds.append(self._hold("usd", key, cost, self._usd, self._halt))
         if self._calls is not None:
-            holds.append(self._hold("calls", key, 1, self._calls, self._halt_calls))
+            holds.append(self._one(key, self._calls))
         return tuple(holds) or None
+
+    def _one(self, key: str, limit: int) -> Hold:
+        """The hold of one call: always the same for a key, and frozen, so it is kept."""
+        hold = self._ones.get(key)
+        if hold is None:
+            hold = self._hold("calls", key, 1, limit, self._halt_calls)
+            if len(self._ones) < KEPT:
+                self._ones[key] = hold
+        return hold
 
     def _model(self, call: Call, key: str, holds: list[PreOne]) -> Deny | None:
         """Add the holds of a model call."""
@@ -230,7 +243,7 @@ class Budget(Plugin):
             if isinstance(other, Budget) and other is not self and mine & set(other.accounts()):
                 raise ConfigError(
                     f"budget: two Budgets count the same thing per {'+'.join(self._per)} as "
-                    f"{self.name!r}; give one of them another name"
+                    f"{self.name!r}; give one of them another name (name = ...)"
                 )
 
 

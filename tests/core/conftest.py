@@ -8,6 +8,7 @@ import contextlib
 import io
 import json
 import os
+import stat
 import subprocess
 import sys
 import textwrap
@@ -19,6 +20,8 @@ from typing import Any
 import pytest
 
 from checkrein import Rein, cli
+from checkrein.store import Store, StoreOptions, open_store
+from checkrein.testing._store_batches import opened
 
 SECOND = 1_000_000
 ROOT = Path(__file__).resolve().parents[2]
@@ -225,3 +228,28 @@ def make(url: str, clock: Clock) -> Iterator[Callable[..., Rein]]:
     yield build
     for rein in made:
         rein.close()
+
+
+def open_at(path: Path, **options: Any) -> Store:
+    """The SQLite store of a file."""
+    return open_store(f"sqlite:///{path}", StoreOptions(**options))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where `store` lies."""
+    return tmp_path / "checkrein.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    """A SQLite store with an open session."""
+    store = open_at(path)
+    opened(store)
+    yield store
+    store.close()
+
+
+def mode(path: Path) -> int:
+    """A file's permissions."""
+    return stat.S_IMODE(path.stat().st_mode)

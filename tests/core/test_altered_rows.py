@@ -109,7 +109,9 @@ def test_an_approval_whose_row_was_changed_is_void(
     assert bank.paid == []
 
 
-@pytest.mark.parametrize("change", [lambda b: b.update(who=["mallory"]), lambda b: b.update(quorum=1)])
+@pytest.mark.parametrize(
+    "change", [lambda b: b.update(who=["mallory"]), lambda b: b.update(quorum=1)]
+)
 def test_who_may_answer_cannot_be_changed_in_the_row(
     tmp_path: Path, change: Callable[[Any], Any]
 ) -> None:
@@ -229,9 +231,7 @@ def plan_changed(ledger: Ledger) -> None:
         ).fetchone()
         data = data.replace(b'"amount":2', b'"amount":1')
         ref = hashlib.sha256(salt + data).digest()
-        connection.execute(
-            "UPDATE events SET data = ?, ref = ? WHERE seq = ?", (data, ref, seq)
-        )
+        connection.execute("UPDATE events SET data = ?, ref = ? WHERE seq = ?", (data, ref, seq))
     connection.close()
 
 

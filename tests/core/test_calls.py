@@ -223,9 +223,8 @@ def test_values_that_are_unequal_to_themselves_are_no_change(go) -> None:
         def pre_call(self, call: Call) -> Any:
             return None
 
-    with Rein(plugins=[Looks()]) as rein:
-        with rein.session():
-            assert go.call(rein, lambda x: len(x), [float("nan")]) == 1
+    with Rein(plugins=[Looks()]) as rein, rein.session():
+        assert go.call(rein, lambda x: len(x), [float("nan")]) == 1
 
 
 def test_a_tool_that_changes_its_argument_changes_no_record(go, store) -> None:
@@ -592,9 +591,12 @@ def test_models_that_fall_back_on_each_other_come_to_an_end(go) -> None:
         asked.append(model)
         raise Lost
 
-    with Rein(plugins=[FallsBack({"a": "b", "b": "a"})]) as rein:
-        with rein.session(on_error="keep"), pytest.raises(Lost):
-            go.run(rein, "model_call", model, model="a", messages=[])
+    with (
+        Rein(plugins=[FallsBack({"a": "b", "b": "a"})]) as rein,
+        rein.session(on_error="keep"),
+        pytest.raises(Lost),
+    ):
+        go.run(rein, "model_call", model, model="a", messages=[])
     assert asked == ["a", "b"]
 
 
@@ -678,9 +680,12 @@ def test_the_order_of_a_late_plan_is_kept_with_the_outcome(go, store) -> None:
         def make() -> int:
             return 7
 
-        with pytest.raises(Lost), rein.session():
+        def lose() -> None:
             go.call(rein, make)
             raise Lost
+
+        with pytest.raises(Lost), rein.session():
+            lose()
         assert of(rein, "outcome")[0].view["plan"] == "unmake"
 
 

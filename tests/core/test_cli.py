@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import tomllib
@@ -87,8 +88,9 @@ def test_no_command_prints_the_help_and_version_the_version(desk):
         (["show"], "SESSION"),
         (["approve"], "ID"),
         (["audit", "nothing"], "nothing"),
+        (["audit"], "checkrein audit --help"),
         (["doctor", "--repair"], "--rebuild"),
-        (["init", "--framework", "django"], "langchain, crewai, openai-agents"),
+        (["init", "--framework", "django"], "use one of python, langchain"),
         (["sessions", "--config", "missing.toml"], "checkrein init"),
         (["sessions", "--store", "memory:"], "sqlite:///checkrein.db"),
         (["sessions", "--store", "oracle://x"], "unknown scheme"),
@@ -139,6 +141,46 @@ def test_the_configuration_is_the_option_else_here_else_the_environment(stored, 
     (away / "checkrein.toml").write_text('store = "sqlite:///other.db"\n')
     here = stored.cli("sessions", cwd=away, CHECKREIN_CONFIG=str(config))
     assert "other.db does not exist" in here.err
+
+
+def test_the_application_is_found_here_and_beside_the_configuration(desk, tmp_path):
+    away = tmp_path / "away"
+    away.mkdir()
+    config = desk.folder / "checkrein.toml"
+    assert "shop:rein" in desk.cli("doctor", "--config", config, cwd=away).out
+    assert desk.cli("recover", "--config", config, cwd=away).code == 0
+    assert desk.cli("recover", "--config", config, "--app", "shop:rein", cwd=away).code == 0
+    # What the file names is meant to be its neighbour; what the option names, what lies here.
+    (away / "shop.py").write_text("raise RuntimeError('the one that lies here')\n")
+    assert desk.cli("recover", "--config", config, cwd=away).code == 0
+    here = desk.cli("recover", "--config", config, "--app", "shop:rein", cwd=away)
+    assert here.code == 2
+    assert "the one that lies here" in here.err
+    assert f"run the command in {desk.folder}" in here.err
+
+
+def test_doctor_names_tools_without_an_undo_and_not_the_undos(desk):
+    with (desk.folder / "shop.py").open("a") as file:
+        file.write(
+            "\n@rein.tool\ndef unmake(id: str): ...\n"
+            "@rein.tool(undo='unmake(result.id)')\ndef make(): ...\n"
+        )
+    told = desk.cli("doctor", "--json").tree["findings"]
+    assert [f["what"] for f in told if "no undo" in f["detail"]] == ["mail"]
+
+
+def test_ctrl_c_is_one_line_and_130(desk):
+    (desk.folder / "slow.py").write_text(
+        "import time\nprint('importing', flush=True)\ntime.sleep(600)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "checkrein.cli", "recover", "--app", "slow:rein"],
+        cwd=desk.folder, env=desk.env(), stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert (process.returncode, err) == (130, "checkrein: interrupted\n")
 
 
 def test_shared_options_may_stand_before_the_command(stored):

@@ -190,6 +190,9 @@ def test_recover_undoes_what_a_killed_process_left(desk):
     assert killed.code == -signal.SIGKILL
     assert desk.done() == {"killed": "3", "o1": "1", "o2": "2"}
     (session,) = desk.sessions()
+    story = desk.look("show", session["id"], "--json").tree["timeline"]
+    assert [e["state"] for e in story if e.get("kind")] == ["done", "done", "unknown"]
+    (session,) = desk.sessions()
     assert session["display_state"] == "ORPHANED"
     doctor = desk.cli("doctor", "--json")
     assert "checkrein recover" in json.dumps(doctor.tree)
@@ -326,3 +329,19 @@ def test_an_application_may_be_a_function_that_makes_the_rein(desk):
     ask(desk)
     (desk.folder / "factory.py").write_text("def make():\n    import shop\n    return shop.rein\n")
     assert desk.cli("recover", "--app", "factory:make").code == 0
+
+
+def test_what_only_undoes_needs_no_terminal_for_an_approver_that_asks_at_one(desk):
+    shop = desk.folder / "shop.py"
+    shop.write_text(
+        "from checkrein_plugins.approvers import Console\n"
+        + shop.read_text().replace("AskAbove()]", "AskAbove(), Console()]")
+    )
+    refused = desk.python("import shop")
+    assert "there is no terminal to ask at" in refused.err
+    shop.write_text(shop.read_text().replace("Console()", "Console(answer='no')"))
+    assert desk.python("import shop; shop.run(('o1', 5), ('killed', 6))").code == -signal.SIGKILL
+    shop.write_text(shop.read_text().replace("Console(answer='no')", "Console()"))
+    recovered = desk.cli("recover")
+    assert recovered.code == 0, recovered.err
+    assert desk.done() == {}

@@ -36,6 +36,14 @@ class Strict(Plugin):
         return None
 
 
+class Own(Plugin):
+    def __init__(self, **given):
+        raise ConfigError("own.size: must be 1; own.colour: is needed")
+
+    def pre_call(self, call):
+        return None
+
+
 class Needs(Plugin):
     def __init__(self, url):
         self.url = url
@@ -54,7 +62,7 @@ def installed(tmp_path, monkeypatch):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sample-plugins\nVersion: 2.5\n")
     (info / "entry_points.txt").write_text(
         "[checkrein]\nguard = sample_plugins:Guard\nstrict = sample_plugins:Strict\n"
-        "needs = sample_plugins:Needs\nbroken = sample_broken:Nothing\n"
+        "needs = sample_plugins:Needs\nown = sample_plugins:Own\nbroken = sample_broken:Nothing\n"
     )
     (site / "sample_plugins.py").write_text(PLUGINS)
     (site / "sample_broken.py").write_text("import no_such_module_at_all\n")
@@ -195,6 +203,9 @@ FAULTS = [
     ('[tools.pay]\nno_effect_on = ["json:loads"]\n', 2, ["no_effect_on", "not an exception"]),
     ('# a\nstore = "postgre://x"\n', 2, ["unknown scheme 'postgre'", "sqlite:///PATH"]),
     ('counters = "redis://x"\n', 1, ["counters"]),
+    ('app = "shop"\n', 1, ["app: must be module:rein"]),
+    ("[plugins.own]\n", 1, ["plugins.own.size: must be 1; plugins.own.colour: is needed"]),
+    ('[plugins.o2]\nuse = "own"\n', 1, ["plugins.o2.size: must be 1; plugins.o2.colour: is"]),
 ]
 
 

@@ -1,9 +1,5 @@
 """Declarations: what does not fit is refused before anything runs."""
 
-# Undos and probes are bound by parameter names, so a lambda's names matter; and what must not
-# run stands inside the block that raises.
-# ruff: noqa: A006, PLW0108
-
 from __future__ import annotations
 
 from collections.abc import Callable

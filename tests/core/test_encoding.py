@@ -31,7 +31,7 @@ def test_an_argument_that_cannot_be_recorded_is_refused_by_its_name(go, store, b
         effects.append(1)
 
     with Rein(store=store) as rein, rein.session(on_error="keep"):
-        with pytest.raises(errors.Unencodable, match="^second") as refused:
+        with pytest.raises(errors.Unencodable, match="^second") as refused:  # noqa: RUF043 - a pattern
             go.call(rein, tool, 1, bad)
         assert refused.value.path.startswith("second")
         assert isinstance(refused.value, TypeError)
@@ -59,12 +59,12 @@ def test_text_that_has_no_utf8_form_never_breaks_what_has_run(go, store) -> None
         try:
             assert go.call(rein, tool, SURROGATE) == SURROGATE
         except errors.Unencodable as error:
-            assert "name" in str(error)
+            assert "name" in str(error)  # noqa: PT017 - one of several endings
             assert effects == ["x", "raise"]
 
 
 @pytest.mark.parametrize("value", [object(), {"x": threading.Lock()}, (n for n in "a"), SURROGATE,
-                                   {"a": [SURROGATE]}, float("nan"), 10**400], ids=repr)  # fmt: skip
+                                   {"a": [SURROGATE]}, float("nan"), 10**400], ids=repr)  # fmt: skip  # noqa: E501 - one sentence
 def test_a_result_of_any_kind_reaches_the_caller(go, store, value) -> None:
     with Rein(store=store) as rein, rein.session():
         assert go.call(rein, lambda: value) is value

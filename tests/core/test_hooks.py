@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from checkrein import Answer, Ask, Call, Deny, Hold, Plugin, Rein, Rewrite, errors, hookimpl
-
 from checkrein.entry import Entry
 
 
@@ -257,7 +256,7 @@ def test_a_plugin_that_does_not_start_refuses_the_rein(tmp_path) -> None:
         async def start(self, rein: Any) -> None:
             raise OSError("no key")
 
-    with pytest.raises(errors.ConfigError, match="broken.*OSError"):
+    with pytest.raises(errors.ConfigError, match="broken.*OSError"):  # noqa: RUF043 - a pattern
         Rein(plugins=[Fine(), Broken()], store=f"sqlite:///{tmp_path}/s.db")
     assert closed == ["fine"]
 
@@ -399,7 +398,7 @@ def test_observers_do_not_disturb_each_other_or_the_call(go, caplog) -> None:
         def on_event(self, event: Any) -> Any:
             seen.append(event.kind)
 
-    effects, result = run(go, Breaks(), BreaksLater(), Sees())
+    _effects, result = run(go, Breaks(), BreaksLater(), Sees())
     assert result == 1
     assert seen == ["session_started", "intent", "outcome", "session_ended"]
     assert "ValueError" in caplog.text
@@ -444,10 +443,10 @@ class Edits(Plugin):
 
 
 @pytest.mark.parametrize("verdict", [None, Deny("no", rule="r"), (Hold("a", 1, "calls", 9),),
-                                     Answer({"cached": (1, 2)}), Answer(object())], ids=repr)  # fmt: skip
+                                     Answer({"cached": (1, 2)}), Answer(object())], ids=repr)  # fmt: skip  # noqa: E501 - one sentence
 def test_an_outside_verdict_is_asked_for_once_for_each_call(go, verdict) -> None:
     outside = Outside(verdict)
-    effects, result = run(go, Edits(), outside)
+    _effects, result = run(go, Edits(), outside)
     assert outside.asked == [{"n": 2}]
     if isinstance(verdict, Answer):
         assert result is verdict.value or result == verdict.value

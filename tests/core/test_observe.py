@@ -59,7 +59,9 @@ def test_the_reason_of_a_denial_is_recorded(go) -> None:
     assert would == {"code": "denied", "rule": "hours", "plugin": "says", "reason": "too late"}
 
 
-@pytest.mark.parametrize("after", [Deny("no"), Replace("x"), Ask("look")], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "after", [Deny("no"), Replace("x"), Ask("look")], ids=lambda v: type(v).__name__
+)
 def test_results_are_left_alone(go, after) -> None:
     with Rein(plugins=[Says(None, after)], mode="observe") as rein, rein.session():
         assert go.call(rein, lambda n: n, 1) == 1
@@ -68,7 +70,7 @@ def test_results_are_left_alone(go, after) -> None:
 
 
 def test_a_stopped_session_is_stopped_all_the_same(go) -> None:
-    with Rein(plugins=[Says(None)], mode="observe") as rein:
-        with pytest.raises(errors.Halted), rein.session(on_error="keep") as session:
+    with Rein(plugins=[Says(None)], mode="observe") as rein:  # noqa: SIM117 - the order of endings is the point
+        with pytest.raises(errors.Halted), rein.session(on_error="keep") as session:  # noqa: PT012 - what leaves the block is looked at
             rein.stop(session.id)
             go.call(rein, lambda n: n, 1)

@@ -1,8 +1,7 @@
 """Who counts as alive."""
 
-# Undos and probes are bound by parameter names, so a lambda's names matter; and what must not
-# run stands inside the block that raises.
-# ruff: noqa: PLW0108, PT012
+# What must not run stands inside the block that raises.
+# ruff: noqa: PT012
 
 from __future__ import annotations
 

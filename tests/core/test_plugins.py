@@ -14,16 +14,16 @@ import pytest
 from checkrein import Call, Deny, Plugin, Rein, Rewrite, errors
 from checkrein.manager import available, build, load
 
-GOOD = '''
+GOOD = """
 from checkrein import Deny, Plugin
 class Good(Plugin):
     def __init__(self, limit: int = 1) -> None:
         self.limit = limit
     def pre_call(self, call):
         return Deny("above the limit") if call.arguments.get("n", 0) > self.limit else None
-'''
+"""
 BAD = "import a_module_that_is_not_there\n"
-HALF = '''
+HALF = """
 from checkrein import Plugin, hookimpl
 class Half:
     @hookimpl
@@ -32,7 +32,7 @@ class Half:
     @hookimpl
     def pre_call(self, wrong_name):
         return None
-'''
+"""
 
 
 @pytest.fixture
@@ -40,9 +40,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Install tiny distributions: `site(dist, version, {entry: target}, {module: source})`."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def install(
-        dist: str, version: str, entries: dict[str, str], modules: dict[str, str]
-    ) -> None:
+    def install(dist: str, version: str, entries: dict[str, str], modules: dict[str, str]) -> None:
         info = tmp_path / f"{dist.replace('-', '_')}-{version}.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {dist}\nVersion: {version}\n")
@@ -138,7 +136,7 @@ class Verdict(Plugin):
 def test_deny_beats_allow_in_any_order_of_installation(go, order) -> None:
     ran: list[int] = []
     plugins = [Verdict(None), Verdict(Deny("no")), Verdict(RuntimeError())]
-    with Rein(plugins=[plugins[i] for i in order]) as rein, rein.session(on_error="keep"):
+    with Rein(plugins=[plugins[i] for i in order]) as rein, rein.session(on_error="keep"):  # noqa: SIM117 - the order of endings is the point
         with pytest.raises(errors.Denied):
             go.call(rein, ran.append, 1)
     assert ran == []

@@ -17,7 +17,7 @@ from checkrein.entry import Entry
 from checkrein.testing import Clock
 from checkrein.verdicts import Approved
 
-APP = '''
+APP = """
 import os, pathlib, sys, time
 from checkrein import Rein, Plugin, Ask, Deny, errors
 
@@ -36,8 +36,10 @@ def pay(amount: int, note: list) -> dict:
         file.write(f"{amount} {note}\\n")
     time.sleep(0.1)
     return {"paid": amount}
-'''
-ASK = APP + '''
+"""
+ASK = (
+    APP
+    + """
 try:
     with rein.session(agent="a", wait="suspend"):
         pay(5, note=["x", (1, 2)])
@@ -46,8 +48,11 @@ except errors.ApprovalPending as pending:
 if len(sys.argv) > 3:
     time.sleep(60)
 os._exit(0)
-'''
-RESUME = APP + '''
+"""
+)
+RESUME = (
+    APP
+    + """
 print("ready", flush=True)
 sys.stdin.readline()
 try:
@@ -55,8 +60,9 @@ try:
 except errors.CheckreinError as error:
     print(type(error).__name__, error)
 rein.close()
-'''
-DECIDE = '''
+"""
+)
+DECIDE = """
 import sys
 from checkrein import Rein
 with Rein(store=sys.argv[1]) as rein:
@@ -65,7 +71,7 @@ with Rein(store=sys.argv[1]) as rein:
     edits = {"amount": int(sys.argv[4])} if len(sys.argv) > 4 else None
     args = {"arguments": edits} if edits else {}
     print(getattr(rein.approvals, sys.argv[3])(sys.argv[2], by="anna", **args))
-'''
+"""
 
 
 class Asks(Plugin):
@@ -188,14 +194,14 @@ def test_a_waiting_caller_is_answered_from_another_process(child, go, url) -> No
     from checkrein_plugins.approvers import CallableApprover  # noqa: F401 - not used: the store is
 
     paid: list[int] = []
-    decision = '''
+    decision = """
 import sys, time
 from checkrein import Rein
 with Rein(store=sys.argv[1]) as rein:
     while not (found := rein.approvals.pending()):
         time.sleep(0.02)
     print(rein.approvals.approve(found[0].id, by="anna"))
-'''
+"""
     with Rein(plugins=[Asks()], store=url) as rein:
         process = child(decision, url)
         with rein.session():
@@ -244,9 +250,9 @@ def test_eight_threads_that_race_give_one_effect_and_all_get_the_result(url) -> 
                 thread.join(60)
             assert got == ["paid 5"] * 8
             assert ran == [5]
-            (row,) = [r for r in rein.store.sessions().rows if r.id == pending.value.session_id] or [
-                rein.store.sessions().rows[0]
-            ]
+            (row,) = [
+                r for r in rein.store.sessions().rows if r.id == pending.value.session_id
+            ] or [rein.store.sessions().rows[0]]
             assert row.owner == ""
 
 
@@ -332,7 +338,7 @@ def test_tokens_that_cannot_be_resumed(go, url, tmp_path) -> None:
         for unknown in ("ap-0", "", "x" * 1000):
             with pytest.raises(errors.Conflict, match="unknown"):
                 go.run(rein, "resume", unknown)
-        with Rein(plugins=[Asks()], store=other) as foreign:
+        with Rein(plugins=[Asks()], store=other) as foreign:  # noqa: SIM117 - the order of endings is the point
             with pytest.raises(errors.Conflict, match="unknown"):
                 go.run(foreign, "resume", token)
         clock.advance(10**6)
@@ -417,7 +423,7 @@ def test_calls_of_no_session_can_wait_for_a_person_too(go, url) -> None:
     def pay(amount: int) -> int:
         return amount
 
-    with Rein(plugins=[Asks()], store=url, wait="suspend") as rein:
+    with Rein(plugins=[Asks()], store=url, wait="suspend") as rein:  # noqa: SIM117 - the order of endings is the point
         with pytest.raises(errors.ApprovalPending) as pending:
             go.call(rein, pay, 5)
     with Rein(plugins=[Asks()], store=url) as rein:
@@ -448,7 +454,9 @@ def test_a_call_with_a_key_runs_once_and_is_told_once(go, url) -> None:
 
         def again() -> Any:
             with rein.session(id="one", wait="suspend") as session:
-                return entered(go, rein, Entry(tool, {"amount": 5}, session, call_id="k", keyed=True))
+                return entered(
+                    go, rein, Entry(tool, {"amount": 5}, session, call_id="k", keyed=True)
+                )
 
         for _ in range(3):
             with pytest.raises(errors.ApprovalPending) as pending:

@@ -1,8 +1,7 @@
 """Rolling sessions back: order, drain, deferral, late results, and who may do it."""
 
-# Undos and probes are bound by parameter names, so a lambda's names matter; and what must not
-# run stands inside the block that raises.
-# ruff: noqa: PLW0108, PT012, ASYNC110
+# What must not run stands inside the block that raises.
+# ruff: noqa: PT012, ASYNC110
 
 from __future__ import annotations
 

@@ -64,16 +64,22 @@ def test_a_session_is_entered_once(store) -> None:
         rein.call(one)
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+@pytest.mark.parametrize(
+    "error", [ValueError, KeyboardInterrupt, SystemExit, asyncio.CancelledError]
+)
 def test_an_error_fails_the_session_and_undoes_it(go, store, error) -> None:
     undone: list[int] = []
     with Rein(store=store) as rein:
         tool = rein.tool(lambda n: n, name="make", undo=lambda n: undone.append(n))
         session = rein.session()
-        with pytest.raises(error), session:
+
+        def work() -> None:
             go.call(rein, tool, 1)
             go.call(rein, tool, 2)
             raise error
+
+        with pytest.raises(error), session:
+            work()
         row = rein.store.session(session.id)
         assert (row.state, row.rollback) == ("FAILED", "rolled_back")
     assert undone == [2, 1]
@@ -84,10 +90,15 @@ def test_async_sessions_end_as_sync_ones_do(store) -> None:
 
     async def main() -> None:
         tool = rein.tool(lambda n: n, name="make", undo=lambda n: undone.append(n))
-        with pytest.raises(ValueError):
-            async with rein.session() as session:
+        session = rein.session()
+
+        async def work() -> None:
+            async with session:
                 await rein.acall(tool, 1)
-                raise ValueError
+                raise ValueError("lost")
+
+        with pytest.raises(ValueError, match="lost"):
+            await work()
         assert rein.store.session(session.id).rollback == "rolled_back"
 
     with Rein(store=store) as rein:
@@ -122,18 +133,26 @@ def test_a_cancelled_session_is_undone(store) -> None:
 def test_on_error_keep_keeps(go, store) -> None:
     with Rein(store=store) as rein:
         session = rein.session(on_error="keep")
-        with pytest.raises(ValueError), session:
+
+        def work() -> None:
             go.call(rein, one)
-            raise ValueError
+            raise ValueError("lost")
+
+        with pytest.raises(ValueError, match="lost"), session:
+            work()
         row = rein.store.session(session.id)
         assert (row.state, row.rollback) == ("FAILED", "none")
 
 
 def test_a_store_that_fails_at_the_end_does_not_hide_the_error(tmp_path) -> None:
     rein = Rein(store=f"sqlite:///{tmp_path}/s.db")
-    with pytest.raises(ValueError, match="mine") as raised, rein.session():
+
+    def work() -> None:
         rein.store.close()
         raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine") as raised, rein.session():
+        work()
     assert any("checkrein" in note for note in raised.value.__notes__)
     rein.close()
 
@@ -144,12 +163,16 @@ def test_a_store_that_fails_at_the_end_does_not_hide_the_error(tmp_path) -> None
 def test_stopped_from_another_process(child, go, tmp_path) -> None:
     url = f"sqlite:///{tmp_path}/s.db"
     with Rein(store=url) as rein:
-        with pytest.raises(errors.Halted) as halted, rein.session(on_error="keep") as session:
+        with rein.session(on_error="keep") as session:
             go.call(rein, one)
-            stop = "import sys\nfrom checkrein import Rein\nwith Rein(store=sys.argv[1]) as r: print(r.stop(sys.argv[2]))"
+            stop = (
+                "import sys\nfrom checkrein import Rein\n"
+                "with Rein(store=sys.argv[1]) as r: print(r.stop(sys.argv[2]))"
+            )
             out, err = child(stop, url, session.id).communicate(timeout=60)
             assert out == "1\n", err
-            go.call(rein, two)
+            with pytest.raises(errors.Halted) as halted:
+                go.call(rein, two)
         assert halted.value.session_id == session.id
         assert of(rein, session) == ["one"]
 
@@ -189,14 +212,18 @@ def test_a_failed_outer_session_takes_the_inner_one_along(go, store) -> None:
     undone: list[int] = []
     with Rein(store=store) as rein:
         tool = rein.tool(lambda n: n, name="make", undo=lambda n: undone.append(n))
-        with pytest.raises(ValueError), rein.session():
+
+        def work() -> None:
             go.call(rein, tool, 1)
             with rein.session():
                 go.call(rein, tool, 2)
             with rein.session(detached=True):
                 go.call(rein, tool, 3)
             go.call(rein, tool, 4)
-            raise ValueError
+            raise ValueError("lost")
+
+        with pytest.raises(ValueError, match="lost"), rein.session():
+            work()
     assert undone == [4, 2, 1]
 
 
@@ -362,9 +389,9 @@ class Asks(Plugin):
 def test_a_session_with_a_question_open_is_suspended_not_ended(go, tmp_path) -> None:
     """Also where the caller handled `ApprovalPending` and went on."""
     with Rein(plugins=[Asks()], store=f"sqlite:///{tmp_path}/s.db") as rein:
-        with rein.session(wait="suspend") as session:
-            with pytest.raises(errors.ApprovalPending) as pending:
-                go.call(rein, one)
+        session = rein.session(wait="suspend")
+        with session, pytest.raises(errors.ApprovalPending) as pending:
+            go.call(rein, one)
         assert session.state == "ACTIVE"
         assert rein.store.session(session.id).owner == ""
         rein.approvals.approve(pending.value.token, by="anna")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +15,11 @@ import pytest
 from checkrein.errors import HoldRefused
 from checkrein.store import (
     Store,
-    StoreOptions,
     open_store,
 )
 from checkrein.testing._store_batches import hold, note, opened
 
-
-def open_at(path: Path, **options: Any) -> Store:
-    return open_store(f"sqlite:///{path}", StoreOptions(**options))
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "checkrein.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    store = open_at(path)
-    opened(store)
-    yield store
-    store.close()
-
-
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
+from .conftest import open_at
 
 
 def test_connections_are_few_and_shared(path: Path, store: Store) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import stat
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,33 +34,12 @@ from checkrein.store import (
     SessionPut,
     SettleRow,
     Store,
-    StoreOptions,
     _schema,
     open_store,
 )
 from checkrein.testing._store_batches import hold, note, opened
 
-
-def open_at(path: Path, **options: Any) -> Store:
-    return open_store(f"sqlite:///{path}", StoreOptions(**options))
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "checkrein.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    store = open_at(path)
-    opened(store)
-    yield store
-    store.close()
-
-
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
-
+from .conftest import mode, open_at
 
 # -- files ---------------------------------------------------------------------------------
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,32 +15,10 @@ from checkrein.store import (
     NewEvent,
     SettleRow,
     Store,
-    StoreOptions,
-    open_store,
 )
 from checkrein.testing._store_batches import hold, note, opened
 
-
-def open_at(path: Path, **options: Any) -> Store:
-    return open_store(f"sqlite:///{path}", StoreOptions(**options))
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "checkrein.db"
-
-
-@pytest.fixture
-def store(path: Path) -> Iterator[Store]:
-    store = open_at(path)
-    opened(store)
-    yield store
-    store.close()
-
-
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
-
+from .conftest import open_at
 
 EVENT_CHANGES = {
     "seq": "seq + 1000", "n": "n + 1", "kind": "kind || 'x'", "call": "call || 'x'",

@@ -14,10 +14,11 @@ from checkrein import Answer, Ask, Call, Deny, Plugin, Rein, errors
 from checkrein.verdicts import Approved
 
 sdk = pytest.importorskip("opentelemetry.sdk.trace")
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402 - see above
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import (  # noqa: E402
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402, I001 - meant so
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import (  # noqa: E402 - meant so
     InMemorySpanExporter,
 )
+import contextlib  # noqa: E402 - meant so
 
 
 class Ends(sdk.SpanProcessor):  # type: ignore[misc,name-defined]
@@ -94,13 +95,11 @@ def test_no_content_is_on_any_span_and_each_ends_once(go, traced, verdict) -> No
     def fails(secret: str) -> None:
         raise RuntimeError(secret)
 
-    with Rein(plugins=[Says(verdict)], tracer_provider=traced.provider) as rein:
+    with Rein(plugins=[Says(verdict)], tracer_provider=traced.provider) as rein:  # noqa: SIM117 - the order of endings is the point
         with rein.session(on_error="keep"):
             for fn in (tool, fails):
-                try:
+                with contextlib.suppress(errors.Denied, RuntimeError):
                     go.call(rein, fn, "secret!")
-                except (errors.Denied, RuntimeError):
-                    pass
     for span in traced.exporter.get_finished_spans():
         assert "secret!" not in span.to_json()
     assert len(traced.ends.ended) == len(set(traced.ends.ended)) == 3
@@ -155,7 +154,7 @@ def test_a_cancelled_call_ends_its_span(traced) -> None:
     assert traced.spans["execute_tool slow"].attributes["error.type"] == "CancelledError"
 
 
-LATER = '''
+LATER = """
 from opentelemetry import trace
 from checkrein import Rein
 rein = Rein()
@@ -172,7 +171,7 @@ with rein.session(agent="after"):
     rein.call(len, [])
 print(sorted(s.name for s in exporter.get_finished_spans()))
 rein.close()
-'''
+"""
 
 
 def test_an_sdk_that_is_set_up_after_the_rein_is_used(child) -> None:
@@ -181,13 +180,13 @@ def test_an_sdk_that_is_set_up_after_the_rein_is_used(child) -> None:
 
 
 def test_nothing_is_loaded_and_nothing_recorded_without_an_sdk(child) -> None:
-    code = '''
+    code = """
 import sys
 from checkrein import Rein
 with Rein() as rein, rein.session():
     rein.call(len, [])
 print([m for m in sys.modules if m.startswith("opentelemetry.sdk")])
-'''
+"""
     out, err = child(code).communicate(timeout=60)
     assert out == "[]\n", err
 

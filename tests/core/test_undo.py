@@ -1,9 +1,5 @@
 """Undoing single effects: what an undo is given, when it is repeated, and what is left."""
 
-# Undos and probes are bound by parameter names, so a lambda's names matter; and what must not
-# run stands inside the block that raises.
-# ruff: noqa: A006, PLW0108
-
 from __future__ import annotations
 
 import datetime as dt

@@ -1,9 +1,5 @@
 """Wrapped SDK clients: supervised where they act, and otherwise like the original."""
 
-# Undos and probes are bound by parameter names, so a lambda's names matter; and what must not
-# run stands inside the block that raises.
-# ruff: noqa: PLW0108
-
 from __future__ import annotations
 
 import asyncio

@@ -8,6 +8,7 @@ import os
 import pty
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 from checkrein import Rein
 from checkrein.approval import ApprovalRequest
 from checkrein.call import Call, ToolInfo
-from checkrein.errors import ApprovalRejected, ConfigError
+from checkrein.errors import ApprovalPending, ApprovalRejected, ConfigError
 from checkrein.hooks import Plugin
 from checkrein.verdicts import Approved, Ask, PreVerdict, Rejected
 from checkrein_plugins.approvers import CallableApprover, Console
@@ -152,7 +153,11 @@ def test_prompts_take_turns_and_each_answer_is_for_its_own(pipe: tuple[Any, int]
         os.write(write, typed.encode())
     for thread in threads:
         thread.join(10)
-    order = [line.split()[1][:-1] for line in printed.getvalue().splitlines() if "Approval" in line]
+    order = [
+        line.split()[1].rstrip(":")
+        for line in printed.getvalue().splitlines()
+        if "Approval" in line
+    ]
     assert [type(found[name]) for name in order] == [Approved, Rejected, Approved]
 
 
@@ -197,8 +202,95 @@ def test_without_a_terminal_the_start_is_refused() -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "there is no terminal to ask at; decide beforehand with --yes or --no" in done.stdout
+    assert "there is no terminal to ask at; decide beforehand with answer =" in done.stdout
     assert "started" in done.stdout
+
+
+AGENT = """
+import fcntl, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from concurrent.futures import ThreadPoolExecutor
+import sys
+from checkrein import Ask, Plugin, Rein, errors
+from checkrein_plugins.approvers import Console
+
+class Careful(Plugin):
+    def pre_call(self, call):
+        return Ask("every payment", rule="all")
+
+def pay(order):
+    print("PAID", flush=True)
+
+rein = Rein(plugins=[Careful(), Console()])
+
+def turn():
+    try:
+        session.bind(rein.call)(pay, "o1")
+    except errors.ApprovalRejected as refused:
+        print("REFUSED", refused.reason, flush=True)
+
+try:
+    with rein.session(agent="desk") as session, ThreadPoolExecutor(1) as pool:
+        pool.submit(turn).result()
+except KeyboardInterrupt:
+    print("STOPPED", flush=True)
+rein.close()
+"""
+
+
+def test_ctrl_c_at_a_question_ends_an_agent_that_waits_for_it_on_another_thread() -> None:
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", AGENT], stdin=follower, stdout=follower, stderr=follower,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        start_new_session=True,
+    )  # fmt: skip
+    before = termios.tcgetattr(follower)
+    try:
+        seen = b""
+        while b"Run it?" not in seen:
+            seen += os.read(leader, 4096)
+        os.write(leader, b"\x03")
+        while b"STOPPED" not in seen:
+            seen += os.read(leader, 4096)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert b"Interrupted: not approved." in seen
+    assert b"REFUSED" in seen
+    assert b"PAID" not in seen
+    assert termios.tcgetattr(follower) == before
+    os.close(leader)
+    os.close(follower)
+
+
+class AskAlways(Plugin):
+    def pre_call(self, call: Call) -> Ask:
+        return Ask("every call", rule="all")
+
+
+def test_where_nobody_sits_the_console_starts_and_approves_nothing() -> None:
+    with (
+        Rein(plugins=[AskAlways(), Console()], approvals="channels", attended=False) as rein,
+        rein.session(on_error="keep"),
+        pytest.raises(ApprovalRejected) as refused,
+    ):
+        rein.call(len, "abc")
+    assert "nobody sits at the terminal" in str(refused.value)
+
+
+def test_where_nobody_sits_the_store_still_answers(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    with (
+        Rein(plugins=[AskAlways(), Console()], store=url, attended=False) as rein,
+        rein.session(wait="suspend"),
+        pytest.raises(ApprovalPending) as pending,
+    ):
+        rein.call(len, "abc")
+    with Rein(store=url) as other:
+        assert [r.state for r in other.approvals.pending()] == ["pending"]
+        other.approvals.approve(pending.value.token, by="ann")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The command line. `main()` finds one command and runs it; nothing else is imported.
 
-Exit codes: 0 done, 1 refused or found faults, 2 wrong usage.
+Exit codes: 0 done, 1 refused or found faults, 2 wrong usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -36,6 +36,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "rollback": ("Undo", "undo", "Undo what a session did, newest effect first."),
     "recover": ("Undo", "undo", "Finish what killed processes left behind."),
 }
+
+_INTEGRATIONS = "checkrein_integrations."
+_BESIDE = {"demo": "Play the demo: an agent at a refund desk, supervised."}
+"""Commands of the integrations in this distribution -> what they do."""
 
 _SHARED = ("--config", "--app", "--store")
 """Options that may stand before the command as well."""
@@ -133,8 +137,13 @@ def _invoke(name: str, command: Any, arguments: list[str]) -> int:
         alone.command(name)(command)
         command = alone
     title = f"checkrein {name}"
+    built = typer.main.get_command(command)
     try:
-        code = typer.main.get_command(command).main(arguments, title, standalone_mode=False)
+        # Not `main`: it turns Ctrl-C into something else, by version.
+        with built.make_context(title, arguments) as context:
+            code = built.invoke(context)
+    except typer.Exit as ended:
+        code = ended.exit_code
     except usage_error as error:
         told = str(cast("Any", error).format_message())
         return fail(f"{told.rstrip('.')} (see {title} --help)", 2)
@@ -171,13 +180,17 @@ def _help() -> str:
         "",
         "Supervise agents: look at what they did, decide what they may do, take it back.",
     ]
+    others = offered()
+    ours = {e.name: _BESIDE.get(e.name, "") for e in others if e.value.startswith(_INTEGRATIONS)}
+    others = [e for e in others if e.name not in ours]
     heading = ""
     for name, (group, _, text) in COMMANDS.items():
         if group != heading:
             heading = group
             lines += ["", f"{heading}:"]
         lines.append(f"  {name:<12}{text}")
-    others = offered()
+        if name == "init":
+            lines += [f"  {n:<12}{text}" for n, text in ours.items()]
     if others:
         lines += ["", "From other packages:"]
         lines += [f"  {e.name:<12}from {origin(e)}" for e in others]
@@ -190,6 +203,6 @@ def _help() -> str:
         "  --json             one JSON document on standard output",
         "",
         "checkrein COMMAND --help says more.",
-        "Exit codes: 0 done, 1 refused or found faults, 2 wrong usage.",
+        "Exit codes: 0 done, 1 refused or found faults, 2 wrong usage, 130 interrupted.",
     ]
     return "\n".join(lines)

@@ -55,6 +55,11 @@ def usd(nano: int | None) -> str:
     return f"${nano / 1e9:.6f}".rstrip("0").rstrip(".") if nano else "$0"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 fault`, `2 faults`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def compact(value: Any, limit: int = 0) -> str:
     """A view as one line of JSON, cut at `limit` characters."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

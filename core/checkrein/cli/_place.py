@@ -7,7 +7,7 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from checkrein import _config_file
+from checkrein.attendance import unattended
 from checkrein.cli._output import Out
 from checkrein.errors import ConfigError, Conflict
 
@@ -98,11 +99,21 @@ class Place:
                 "the application's tools are needed: name them with --app MODULE:REIN, or write "
                 'app = "module:rein" into the configuration'
             )
-        rein = load_app(name)
+        rein = self.application(name)
         if self.store is not None and _differs(rein.store.url, self.store):
             rein.close()
             raise ConfigError(f"--store {self.store} is not the store of {name}; leave --store out")
         return rein
+
+    def application(self, name: str) -> Rein:
+        """Import the Rein that `name` names; its module lies here or beside the configuration.
+
+        What the configuration names is looked for beside it first. Raises `ConfigError`.
+        """
+        path = self.file()
+        beside = [] if path is None else [path.resolve().parent]
+        here = Path.cwd()
+        return load_app(name, [here, *beside] if self.app is not None else [*beside, here])
 
 
 def existing(url: str) -> str:
@@ -129,29 +140,30 @@ def _differs(one: str, other: str) -> bool:
     return one != other
 
 
-def load_app(name: str) -> Rein:
-    """Import `module:attribute`, from the working directory too; a Rein or a function for one.
+def load_app(name: str, folders: Sequence[Path]) -> Rein:
+    """Import `module:attribute`, from these folders too; a Rein or a function for one.
 
-    Raises `ConfigError`.
+    Without a terminal, approvers that ask at one start all the same, and answer nothing:
+    whoever undoes or decides from a timer needs none. Raises `ConfigError`.
     """
     from checkrein.rein import Rein
 
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
         raise ConfigError(f"app {name!r}: write MODULE:REIN, for example shop.agent:rein")
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
+    sys.path[:0] = map(str, folders)
+    nobody = not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
     try:
         # Standard output is the command's own: it may be a JSON document.
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr), unattended(nobody=nobody):
             module = importlib.import_module(module_name)
     except ConfigError as error:
-        raise ConfigError(f"app {name}: {error}") from error
+        raise ConfigError(f"app {name}: {error}{_elsewhere(folders)}") from error
     except Exception as error:
         # Importing runs other people's code: whatever it raises, the application is not usable.
         raise ConfigError(
             f"app {name}: {module_name} cannot be imported: {type(error).__name__}: {error}"
+            f"{_elsewhere(folders)}"
         ) from error
     found: Any = module
     for part in attribute.split("."):
@@ -161,10 +173,19 @@ def load_app(name: str) -> Rein:
             raise ConfigError(f"app {name}: {module_name} has no {attribute}{hint}")
         found = getattr(found, part)
     if not isinstance(found, Rein) and callable(found):
-        found = found()
+        with redirect_stdout(sys.stderr), unattended(nobody=nobody):
+            found = found()
     if not isinstance(found, Rein):
         raise ConfigError(f"app {name}: is a {type(found).__name__}, not a Rein")
     return found
+
+
+def _elsewhere(folders: Sequence[Path]) -> str:
+    """What may be wrong where the application is imported away from its configuration."""
+    other = [folder for folder in folders if folder != Path.cwd()]
+    if not other:
+        return ""
+    return f" (if the application reads relative paths, run the command in {other[0]})"
 
 
 # -- the options that every command has

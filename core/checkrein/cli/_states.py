@@ -17,7 +17,7 @@ STATES = {
     "ABANDONED": "given up",
     "ROLLING_BACK": "its effects are being undone",
     "REVERTED": "its effects were undone",
-    "PARTIALLY_REVERTED": "some effects are left: `checkrein show`",
+    "PARTIALLY_REVERTED": "some effects are left, named below",
 }
 
 

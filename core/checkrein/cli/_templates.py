@@ -68,24 +68,6 @@ _USE = {
 #     rein = Rein.from_file("{name}")
 #     agent = create_agent(model, tools, middleware=[CheckreinMiddleware(rein)])
 """,
-    "crewai": """
-# Use it:
-#
-#     from checkrein import Rein
-#     from checkrein_integrations.crewai import supervise
-#
-#     rein = Rein.from_file("{name}")
-#     crew = supervise(rein, crew)
-""",
-    "openai-agents": """
-# Use it:
-#
-#     from checkrein import Rein
-#     from checkrein_integrations.openai_agents import supervise_agent
-#
-#     rein = Rein.from_file("{name}")
-#     agent = supervise_agent(rein, agent)
-""",
 }
 
 FRAMEWORKS = tuple(_USE)

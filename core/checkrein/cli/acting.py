@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from checkrein.cli._ids import approval_of, session_of
-from checkrein.cli._output import Out, compact, fail
+from checkrein.cli._output import Out, compact, counted, fail
 from checkrein.cli._place import Place, command
 from checkrein.errors import CheckreinError, ConfigError
 from checkrein.rein import Rein
@@ -71,8 +71,12 @@ def stop(
     *,
     place: Place,
     out: Out,
-    session: Annotated[str | None, typer.Argument(help="Its id, or how the id begins.")] = None,
-    agent: Annotated[str | None, typer.Option(help="All open sessions of this agent.")] = None,
+    session: Annotated[
+        str | None, typer.Argument(metavar="SESSION", help="Its id, or how the id begins.")
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="All open sessions of this agent.")
+    ] = None,
     all: Annotated[bool, typer.Option("--all", help="All open sessions.")] = False,
 ) -> int:
     """Stop sessions before their next call, whatever process runs them."""
@@ -89,6 +93,6 @@ def stop(
         else:
             count = rein.stop(agent=agent, all=all)
         out.document({"stopped": count})
-        out.line(f"{count} session{'' if count == 1 else 's'} stopped: no further call will run")
+        out.line(f"{counted(count, 'session')} stopped: no further call will run")
         out.note("what ran stays done; checkrein rollback SESSION takes it back")
     return 0

@@ -21,7 +21,7 @@ from checkrein.store import Record
 MASK = "(masked)"
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The approval, or how its id begins.")]
-By = Annotated[str | None, typer.Option(help="Who decides. [you]")]
+By = Annotated[str | None, typer.Option(metavar="NAME", help="Who decides. [you]")]
 
 
 @command
@@ -29,7 +29,9 @@ def approvals(
     *,
     place: Place,
     out: Out,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 100,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, max=10_000, help="At most so many.")
+    ] = 100,
 ) -> int:
     """List the calls that wait for a person, oldest first."""
     with place.looking() as rein:
@@ -177,7 +179,7 @@ def reject(
     out: Out,
     id: Id,
     by: By = None,
-    reason: Annotated[str, typer.Option(help="What the agent is told.")] = "",
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="What the agent is told.")] = "",
 ) -> int:
     """Refuse a waiting call."""
     with place.looking() as rein:

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from checkrein.cli._ids import rows_of, session_of
-from checkrein.cli._output import Out
+from checkrein.cli._output import Out, counted
 from checkrein.cli._place import Place, command
 
 audit = typer.Typer(
     rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False,
-    no_args_is_help=True, help="Verify the hash chains of what was recorded.",
+    help="Verify the hash chains of what was recorded.",
 )  # fmt: skip
 
 
@@ -27,7 +27,8 @@ def verify(
     place: Place,
     out: Out,
     session: Annotated[
-        str | None, typer.Argument(help="Only this one: its id, or how the id begins.")
+        str | None,
+        typer.Argument(metavar="SESSION", help="Only this one: its id, or how the id begins."),
     ] = None,
 ) -> int:
     """Recompute the hash chain of every session, or of one.
@@ -56,7 +57,7 @@ def verify(
         )
         if bad:
             out.table(names, bad)
-        out.line(f"{count} sessions verified, {len(bad)} broken")
+        out.line(f"{counted(count, 'session')} verified, {len(bad)} broken")
     return 1 if bad else 0
 
 

@@ -14,8 +14,8 @@ import typer
 
 from checkrein import owner
 from checkrein.cli import offered, origin
-from checkrein.cli._output import Out
-from checkrein.cli._place import Place, command, load_app
+from checkrein.cli._output import Out, counted
+from checkrein.cli._place import Place, command
 from checkrein.errors import CheckreinError
 from checkrein.rein import Rein
 
@@ -82,7 +82,7 @@ def doctor(
     rows = [(f.status, f.area, f.what, f.detail) for f in findings]
     out.table(("status", "area", "what", "detail"), rows)
     out.line()
-    out.line(f"{len(faults)} faults" if len(faults) != 1 else "1 fault")
+    out.line(counted(len(faults), "fault"))
     return 1 if faults else 0
 
 
@@ -166,7 +166,7 @@ def _configuration(place: Place) -> Iterator[Finding]:
     except CheckreinError as error:
         yield Finding("configuration", str(path), "fault", str(error))
     else:
-        yield Finding("configuration", str(path), "ok", f"{len(list(chain))} plugins")
+        yield Finding("configuration", str(path), "ok", counted(len(list(chain)), "plugin"))
 
 
 def _application(place: Place) -> Iterator[Finding]:
@@ -180,13 +180,16 @@ def _application(place: Place) -> Iterator[Finding]:
         )
         return
     try:
-        with load_app(name) as rein:
+        with place.application(name) as rein:
             tools = list(rein.tools)
     except CheckreinError as error:
         yield Finding("application", name, "fault", str(error))
         return
-    yield Finding("application", name, "ok", f"{len(tools)} tools declared")
+    yield Finding("application", name, "ok", f"{counted(len(tools), 'tool')} declared")
+    undos = {(tool.info.undo or "").partition("(")[0] for tool in tools}
     for tool in tools:
+        if tool.info.name in undos:
+            continue
         if tool.info.effect != "read" and tool.fn is not None and _bare(tool.info):
             yield Finding(
                 "application", tool.info.name, "warning", "no undo is declared: not undoable"
@@ -233,7 +236,7 @@ def _chains(rein: Rein) -> Iterator[Finding]:
                 f"broken at event {event.n} ({event.kind}): somebody or something changed it",
             )  # fmt: skip
     if not broken:
-        yield Finding("store", "chains", "ok", f"{len(rows)} newest sessions verified")
+        yield Finding("store", "chains", "ok", f"{counted(len(rows), 'newest session')} verified")
 
 
 def _owners(rein: Rein) -> Iterator[Finding]:

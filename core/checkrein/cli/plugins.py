@@ -6,7 +6,7 @@ from typing import Any
 
 from checkrein.call import Call, ToolInfo
 from checkrein.cli._output import Out
-from checkrein.cli._place import Place, command, load_app
+from checkrein.cli._place import Place, command
 from checkrein.hooks import HOOKS
 from checkrein.manager import Plugins, available
 
@@ -69,7 +69,7 @@ def _active(place: Place) -> tuple[Plugins | None, str]:
     name = place.app_name()
     if name is None:
         return None, ""
-    with load_app(name) as rein:
+    with place.application(name) as rein:
         return rein.plugins, name
 
 

@@ -18,7 +18,7 @@ def init(
     place: Place,
     out: Out,
     framework: Annotated[
-        str, typer.Option(help="langchain, crewai, openai-agents or python.")
+        str, typer.Option(metavar="NAME", help="Whose use the file shows: python or langchain.")
     ] = "python",
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> int:
@@ -50,7 +50,9 @@ def new_plugin(
     place: Place,  # noqa: ARG001 - every command has it
     out: Out,
     name: Annotated[str, typer.Argument(metavar="NAME", help="For example quiet-hours.")],
-    directory: Annotated[Path | None, typer.Option(help="Where. [./checkrein-NAME]")] = None,
+    directory: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Where. [./checkrein-NAME]")
+    ] = None,
 ) -> int:
     """Write a new plugin as a distribution of its own: it installs and its test passes."""
     from checkrein.cli._new_plugin import write_plugin

@@ -18,11 +18,11 @@ def sessions(
     *,
     place: Place,
     out: Out,
-    agent: Annotated[str | None, typer.Option(help="Of this agent only.")] = None,
-    state: Annotated[str | None, typer.Option(help="In this state only.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Rows of a page.")] = 50,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Of this agent only.")] = None,
+    state: Annotated[str | None, typer.Option(metavar="STATE", help="In this state only.")] = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Rows of a page.")] = 50,
     after: Annotated[
-        str | None, typer.Option(help="The next page: what the last one ended with.")
+        str | None, typer.Option(metavar="ID", help="The next page: what the last one ended with.")
     ] = None,
 ) -> int:
     """List sessions, newest first."""

@@ -11,7 +11,7 @@ from checkrein.cli._ids import session_of
 from checkrein.cli._output import Out, clean, compact, usd, when
 from checkrein.cli._person import user
 from checkrein.cli._place import Place, command
-from checkrein.cli._states import STATES, display_state
+from checkrein.cli._states import STATES, alive, display_state
 from checkrein.cli._timeline import Entry, timeline
 from checkrein.errors import StoreUnavailable
 from checkrein.rein import Rein
@@ -30,10 +30,14 @@ def show(
         str, typer.Argument(metavar="SESSION", help="Its id, or how the id begins.")
     ],
     reveal: Annotated[
-        bool, typer.Option(help="Print exact arguments and results. This is recorded.")
+        bool, typer.Option("--reveal", help="Print exact arguments and results. This is recorded.")
     ] = False,
-    last: Annotated[int | None, typer.Option(min=1, help="Only the newest entries.")] = None,
-    by: Annotated[str | None, typer.Option(help="Who looks (--reveal). [you]")] = None,
+    last: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Only the newest entries.")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Who looks (--reveal). [you]")
+    ] = None,
 ) -> int:
     """Show what happened in one session."""
     with place.looking() as rein:
@@ -43,6 +47,10 @@ def show(
             record_reveal(rein, row.id, by or user(), "session")
         reading = rein.read(row.id)
         entries = list(deque(timeline(reading.events()), maxlen=last))
+        if not alive(rein.store, row, rein.clock()):
+            for entry in entries:
+                # Begun, and nobody is left to end it.
+                entry.state = "unknown" if entry.state == "running" else entry.state
         payloads = _payloads(rein, entries) if reveal else {}
         spend = reading.spend()
         if out.as_json:

@@ -134,9 +134,7 @@ class SqliteStore(Commits):
     def payload(self, seq: int) -> Tree | Erased | None:
         """The exact payload of an event."""
         with self._connections.reading() as connection:
-            row = connection.execute(
-                _read.PAYLOAD, (seq,)
-            ).fetchone()
+            row = connection.execute(_read.PAYLOAD, (seq,)).fetchone()
         if row is None or not row[0]:
             return None
         ref, salt, data, place, kind, view, session, n, call, attempt, at, prev, digest = row

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from checkrein import Rein
-from checkrein.telemetry import use
 from checkrein_integrations.demo.desk import AGENT, CaseSystemDown, Desk
 from checkrein_integrations.demo.stage import Stage
 from checkrein_integrations.demo.world import ORDERS, World
@@ -38,16 +37,11 @@ class Cast:
 
     @contextmanager
     def session(self, scene: str, intent: str) -> Iterator[None]:
-        """The scene's session, its calls and its rollback under one span."""
+        """The scene's session."""
         session = self.rein.session(agent=AGENT, intent=intent)
         self.sessions[scene] = session.id
-        span = self.rein.telemetry.session(AGENT, session.id)
-        try:
-            with use(span) if span is not None else nullcontext(), session:
-                yield
-        finally:
-            if span is not None:
-                span.end()
+        with session:
+            yield
 
     def close_case(self, order: str) -> None:
         """The case system, as the desk reaches it."""

@@ -52,7 +52,7 @@ def crash(cast: Cast, worker: subprocess.Popen[str]) -> None:
     stage.say(f"SIGKILL to the agent (pid {worker.pid}) while the payment of o5 was on its way")
     killed = world.balance()
     _settled(cast)
-    stage.pairs({"before": before, "when killed": killed, "a moment later": world.balance()})
+    stage.pairs(("before", before), ("when killed", killed), ("a moment later", world.balance()))
     cast.sessions["e"] = next(
         row.id for row in cast.rein.store.sessions(state="ACTIVE", limit=20).rows
         if row.id not in cast.sessions.values()
@@ -64,7 +64,7 @@ def crash(cast: Cast, worker: subprocess.Popen[str]) -> None:
         first.kill()
         first.wait()
     stage.say(f"SIGKILL to recover itself (pid {first.pid}) in the middle of an undo")
-    stage.pairs({"when killed": world.balance()})
+    stage.pairs(("when killed", world.balance()))
     _settled(cast)
 
     stage.command("checkrein recover --settle")
@@ -80,7 +80,7 @@ def crash(cast: Cast, worker: subprocess.Popen[str]) -> None:
     after = world.balance()
     twice = _twice(cast)
     good = after == before and not twice and second.returncode == 0
-    stage.pairs({"after": after})
+    stage.pairs(("after", after))
     stage.say(
         "the world is as it was, and nothing was undone twice" if good else
         "NOT as it was: see checkrein show", "good" if good else "bad",

@@ -31,19 +31,24 @@ def private_data(cast: Cast) -> None:
             model=cast.model([*steps, ai("Order o1 is refunded.")]),
         )  # fmt: skip
     stored = json.dumps(cast.desk.look_up_order("o1"))
-    stage.pairs({"the user wrote": question, "the model got": heard.question()})
-    stage.pairs(
-        {"the shop has": stored, "the model got": heard.result_of("look_up_order")},
-    )
     secrets = [v for row in CUSTOMERS for v in row[1:]] + ["4111 1111 1111 1111"]
     found = [secret for secret in secrets if secret in heard.text()]
-    stage.say(
-        f"searched {len(heard.text())} characters in {len(heard.requests)} requests to the model "
-        f"for the customers' data: found {len(found)}", "bad" if found else "good",
-    )  # fmt: skip
     to = [str(mail["To"]) for mail in world.mails()]
-    stage.say(f"the mail went to {', '.join(to)}", "good")
-    stage.pairs({"the agent said": answer, "before": before, "after": world.balance()})
+    searched = (
+        f"{len(heard.text())} characters in {len(heard.requests)} requests to the model: "
+        f"{len(found)} of the customers' {len(secrets)} addresses and numbers found"
+    )
+    stage.pairs(
+        ("the user wrote", question),
+        ("the model got", heard.question()),
+        ("the shop has", stored),
+        ("the model got", heard.result_of("look_up_order")),
+        ("searched", searched, "bad" if found else "good"),
+        ("mail went to", ", ".join(to), "good"),
+        ("the agent said", answer),
+        ("before", before),
+        ("after", world.balance()),
+    )
     stage.fact(
         leaked=found, mailed_to=to, model_got=heard.result_of("look_up_order"),
         before=str(before), after=str(world.balance()),
@@ -68,12 +73,10 @@ def big_refund(cast: Cast, how: str) -> None:
     decided = [r.state for r in cast.rein.read(cast.sessions["b"]).records("approval")]
     after = world.balance()
     stage.pairs(
-        {
-            "pay_refund gave": heard.result_of("pay_refund"),
-            "the agent said": answer,
-            "before": before,
-            "after": after,
-        }
+        ("pay_refund gave", heard.result_of("pay_refund")),
+        ("the agent said", answer),
+        ("before", before),
+        ("after", after),
     )
     stage.fact(approvals=decided, said=answer, before=str(before), after=str(after))
 
@@ -116,14 +119,12 @@ def late_failure(cast: Cast) -> None:
         if event.kind == "intent" and event.view["kind"] == "undo"
     ]
     stage.pairs(
-        {
-            "the model got": heard.result_of("send_mail"),
-            "then it failed": error or "(the model did not get that far)",
-            "undone": " -> ".join(undone),
-            "before": before,
-            "at the failure": cast.at_failure[-1] if cast.at_failure else "",
-            "after": after,
-        }
+        ("the model got", heard.result_of("send_mail")),
+        ("then it failed", error or "(the model did not get that far)"),
+        ("undone", " -> ".join(undone)),
+        ("before", before),
+        ("at the failure", cast.at_failure[-1] if cast.at_failure else ""),
+        ("after", after),
     )
     same = before == after
     stage.say(
@@ -156,11 +157,9 @@ def runaway(cast: Cast) -> None:
         refusal = str(raised)
     spend = cast.rein.read(cast.sessions["d"]).spend()
     stage.pairs(
-        {
-            "the model got": heard.result_of("look_up_order"),
-            "stopped by": refusal or "(nothing)",
-            "spent": f"${spend.usd:.6f} of ${cast.cap:g} in {len(heard.requests)} model calls",
-        }
+        ("the model got", heard.result_of("look_up_order")),
+        ("stopped by", refusal or "(nothing)"),
+        ("spent", f"${spend.usd:.6f} of ${cast.cap:g} in {len(heard.requests)} model calls"),
     )
     within = bool(refusal) and spend.nano_usd <= round(cast.cap * 1e9)
     stage.say(

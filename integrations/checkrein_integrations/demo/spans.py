@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkrein.errors import ConfigError
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 
 
 class Spans:
@@ -16,6 +17,8 @@ class Spans:
     def __init__(self, *, keep: bool, otlp: str | None) -> None:
         self.provider: TracerProvider | None = None
         self._kept: Any = None
+        self.sent = 0
+        """Spans that the collector took."""
         if not keep and otlp is None:
             return
         try:
@@ -32,7 +35,10 @@ class Spans:
         self._kept = InMemorySpanExporter()
         provider.add_span_processor(SimpleSpanProcessor(self._kept))
         if otlp is not None:
-            provider.add_span_processor(BatchSpanProcessor(_exporter(otlp)))
+            provider.add_span_processor(BatchSpanProcessor(_exporter(otlp, self._arrived)))
+
+    def _arrived(self, count: int) -> None:
+        self.sent += count
 
     def finished(self) -> list[Any]:
         """Every finished span, oldest first."""
@@ -63,9 +69,10 @@ class Spans:
             self.provider.shutdown()
 
 
-def _exporter(url: str) -> Any:
+def _exporter(url: str, arrived: Callable[[int], None]) -> Any:
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace.export import SpanExportResult
     except ImportError as error:
         raise ConfigError(
             f"--otlp needs the extra otel ({error}): pip install 'checkrein[otel]'"
@@ -74,4 +81,14 @@ def _exporter(url: str) -> Any:
         raise ConfigError(f"--otlp {url}: must be an http:// or https:// address")
     if not url.rstrip("/").endswith("/v1/traces"):
         url = url.rstrip("/") + "/v1/traces"
-    return OTLPSpanExporter(endpoint=url, timeout=5)
+
+    class Counting(OTLPSpanExporter):
+        """Counts what was taken: an exporter itself only logs what was not."""
+
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            result = super().export(spans)
+            if result is SpanExportResult.SUCCESS:
+                arrived(len(spans))
+            return result
+
+    return Counting(endpoint=url, timeout=5)

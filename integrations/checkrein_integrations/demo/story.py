@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -41,16 +43,15 @@ def tell(
     approver, how = _approver(answer, as_json=as_json)
     traced = Spans(keep=spans, otlp=otlp)
     place = _folder(folder)
-    stage.console.print(
+    stage.line(
         "A refund desk: an agent with a shop in SQLite, a payment service over HTTP and a "
         "mailbox, supervised by checkrein."
     )
-    stage.pairs({"model": model or "scripted, no key needed", "policy": place / "checkrein.toml"})
+    stage.pairs(("model", model or "scripted, no key needed"), ("policy", place / "checkrein.toml"))
     real = _real_model(model)
     cap = REAL_CAP if real is not None else CAP
     prepare(place, cap=cap)
-    # A SIGTERM ends the demo as Ctrl-C does: the payment service must not stay behind.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = _ends_as_ctrl_c_does()
     try:
         with World(place) as world, killed.waiting_agent(place) as worker:
             cast = _play(
@@ -62,12 +63,27 @@ def tell(
                 stage.facts["spans"] = traced.tree()
             _where_next(stage, place, cast)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         traced.close()
+    every = len(traced.finished())
     if otlp is not None:
-        stage.say(f"{len(traced.finished())} spans were sent to {otlp}")
+        taken = traced.sent == every
+        stage.say(
+            f"{traced.sent} of {every} spans were taken by {otlp}", "good" if taken else "bad"
+        )
     stage.close()
-    return 0 if _as_it_should(stage.facts) else 1
+    arrived = otlp is None or traced.sent == every
+    return 0 if _as_it_should(stage.facts) and arrived else 1
+
+
+def _ends_as_ctrl_c_does() -> dict[signal.Signals, Any]:
+    """Let a kill and a closed terminal end the demo so: no process of it must stay behind."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, signal.default_int_handler)
+    return before
 
 
 def _play(
@@ -157,9 +173,11 @@ def _approver(answer: bool | None, *, as_json: bool) -> tuple[Any, str]:
 
 
 def _where_next(stage: Stage, place: Path, cast: Cast) -> None:
-    stage.console.print()
-    stage.console.print("Look around (everything is kept in that folder)", style="bold")
-    stage.command(f"cd {place}")
+    stage.headline("Look around (everything is kept in that folder)")
+    stage.command(f"cd {shlex.quote(str(place))}")
+    own = Path(sys.executable).parent
+    if shutil.which("checkrein") != str(own / "checkrein"):
+        stage.command(f"export PATH={shlex.quote(str(own))}:$PATH")
     stage.command("checkrein sessions")
     stage.command(f"checkrein show {cast.sessions['c'][:8]}")
     stage.command(f"checkrein rollback {cast.sessions['a'][:8]}    # takes the refund of o1 back")

@@ -44,13 +44,13 @@ def _row(scene: str, event: Event) -> list[str] | None:
         name = str(view["name"])
         what = f"undo {name.removesuffix('.undo')}" if view["kind"] == "undo" else name
         return [scene, what, str(view.get("arguments", {}).get("order", "")),
-                "no outcome: its process was killed"]  # fmt: skip
+                "no outcome: killed"]  # fmt: skip
     if event.kind == "denied":
         return [scene, str(view["name"]), "", f"refused by {view['plugin'] or 'a person'}"]
     if event.kind == "approval_requested":
         return [scene, f"ask about {view['tool']}", "", str(view.get("reason", ""))]
     if event.kind == "approval_decided":
-        return [scene, "decision", "", f"{view.get('decision', '')} {view.get('by', '')}".strip()]
+        return [scene, "decision", "", f"{view.get('state', 'noted')} by {view['by']}"]
     if event.kind == "resolved" and view["state"] != "unknown":
         return [scene, "probe", "", f"found it {view['state'].replace('_', ' ')}"]
     if event.kind == "rollback_started":

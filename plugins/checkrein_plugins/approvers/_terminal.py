@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 POLL = 0.1
@@ -13,9 +15,16 @@ POLL = 0.1
 
 _PART = 4096
 
+_INTERRUPT = b"\x03"
+"""What Ctrl-C types."""
+
 
 class Closed(Exception):
     """The input has ended."""
+
+
+class Interrupted(Exception):
+    """Ctrl-C was typed in place of an answer."""
 
 
 class Lines:
@@ -38,10 +47,41 @@ class Lines:
         self._pending = b""
         termios.tcflush(self._descriptor, termios.TCIFLUSH)
 
+    @contextmanager
+    def question(self) -> Iterator[None]:
+        """While a question stands, a terminal hands Ctrl-C to the reader, not to the process.
+
+        The signal would go to the main thread alone. That may be waiting for the very thread
+        which waits for the answer, as an agent framework's pool does: neither would end.
+        """
+        if self._descriptor is None or not os.isatty(self._descriptor):
+            yield
+            return
+        import termios
+
+        descriptor = self._descriptor
+        before = termios.tcgetattr(descriptor)
+        changed = termios.tcgetattr(descriptor)
+        signs = changed[6]
+        # The sign neither interrupts nor joins a line: it ends one, so that it is read at once.
+        signs[termios.VINTR], signs[termios.VEOL] = b"\0", _INTERRUPT
+
+        def restore() -> None:
+            termios.tcsetattr(descriptor, termios.TCSANOW, before)
+
+        # Prompts run on daemon threads: at the end of the process no `finally` of theirs does.
+        atexit.register(restore)
+        termios.tcsetattr(descriptor, termios.TCSANOW, changed)
+        try:
+            yield
+        finally:
+            atexit.unregister(restore)
+            restore()
+
     def read(self, wanted: Callable[[], bool]) -> str | None:
         """The next line without its end; None once `wanted()` is false.
 
-        Raises `Closed` at the end of the input.
+        Raises `Closed` at the end of the input, and `Interrupted` for Ctrl-C.
         """
         if self._descriptor is None:
             line = self._stream.readline() if wanted() else ""
@@ -61,6 +101,9 @@ class Lines:
                 # A last line without an end is not an answer somebody finished.
                 self._pending = b""
                 raise Closed
+            if _INTERRUPT in part and os.isatty(self._descriptor):
+                self._pending = b""
+                raise Interrupted
             self._pending += part
         if not wanted():
             return None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -18,7 +20,7 @@ from checkrein.errors import ConfigError
 from checkrein.hooks import Plugin
 from checkrein.verdicts import Approved, Decision, Rejected
 from checkrein_plugins._config import Settings, read, refuse_unknown
-from checkrein_plugins.approvers._terminal import POLL, Closed, Lines, shown
+from checkrein_plugins.approvers._terminal import POLL, Closed, Interrupted, Lines, shown
 
 if TYPE_CHECKING:
     from checkrein.rein import Rein
@@ -44,7 +46,11 @@ class Console(Plugin):
     take the words `yes masked-ok`. `on_eof`: when the input ends, `reject` the call or `leave`
     it to be decided elsewhere. `input`, `output`: text streams in place of the terminal.
 
-    `start` raises `ConfigError` where there is no terminal to ask at.
+    Ctrl-C at a question refuses the call, and interrupts the process as it does elsewhere.
+
+    `start` raises `ConfigError` where there is no terminal to ask at. A Rein that is not
+    `attended` needs none: there nothing is asked, and calls are left to be decided elsewhere,
+    or refused where nobody else can.
     """
 
     def __init__(
@@ -69,17 +75,23 @@ class Console(Plugin):
         self._scripted = input is not None
         self._lock = threading.Lock() if self._scripted else _TERMINAL
         self._lines: Lines | None = None
+        self._away: Decision | Literal[False] = False
+        """What is answered where nobody sits at the terminal; False: somebody does."""
 
     def start(self, rein: Rein) -> None:
         """Refuse to start where a question could not be asked."""
         if self._answer is not None or self._scripted:
             return
+        if not rein.attended:
+            refused = Rejected("console", "nobody sits at the terminal of this process")
+            self._away = None if rein.answer_from_store else refused
+            return
         if not _is_terminal(sys.stdin) or not (
             self._output is not None or _is_terminal(sys.stderr) or _is_terminal(sys.stdout)
         ):
             raise ConfigError(
-                "console: there is no terminal to ask at; decide beforehand with --yes or --no "
-                '(answer = "yes" or "no"), use the callable approver, or leave the console '
+                "console: there is no terminal to ask at; decide beforehand with "
+                'answer = "yes" or "no", use the callable approver, or leave the console '
                 "out and decide with `checkrein approve`"
             )
 
@@ -88,6 +100,8 @@ class Console(Plugin):
         output = self._output or (sys.stderr if _is_terminal(sys.stderr) else sys.stdout)
         if self._answer is not None:
             return self._decided(request, output)
+        if self._away is not False:
+            return self._away
         with self._turn(request) as mine:
             if not mine or not request.is_open():
                 return None
@@ -113,6 +127,12 @@ class Console(Plugin):
         word = MASKED_YES if masked else "yes"
         lines.forget()
         _write(output, describe(request))
+        with lines.question():
+            return self._answered(request, output, lines, word)
+
+    def _answered(
+        self, request: ApprovalRequest, output: TextIO, lines: Lines, word: str
+    ) -> Decision:
         while True:
             _write(output, f"Run it? Type {word!r} or 'no': ")
             try:
@@ -120,6 +140,10 @@ class Console(Plugin):
             except Closed:
                 _write(output, "\nThe input ended: not approved.\n")
                 return None if self._leave else Rejected(_by(), "the console's input ended")
+            except Interrupted:
+                _write(output, "\nInterrupted: not approved.\n")
+                os.kill(os.getpid(), signal.SIGINT)
+                return Rejected(_by(), "interrupted at the console")
             if line is None:
                 _write(output, f"\n{shown(request.id)} was decided elsewhere.\n")
                 return None
@@ -145,7 +169,8 @@ def describe(request: ApprovalRequest) -> str:
     """The question as text: everything that the answer is bound to, nothing cut off."""
     lines = [
         "",
-        f"Approval {shown(request.id)}: {shown(request.tool)} (call {shown(request.call)})",
+        f"Approval {shown(request.id)}: {shown(request.tool)}",
+        f"  call           {shown(request.call)}",
         f"  asked because  {shown(request.reason)}",
         f"  rule           {shown(request.rule) or '-'}   risk {shown(request.risk)}",
     ]

@@ -282,6 +282,7 @@ class Engine:
         """Record a denial and raise it."""
         denied.session_id = call.session
         event = self.journal.denied(call, tree, denied)
+        denied.reword(str(event.view["reason"]))
         await self.commit(io, Batch(call.session, (event,), event.at))
         raise denied
 
@@ -386,6 +387,9 @@ class Engine:
             if fallback is not None and entry.kind == "model" and fallback.model not in tried:
                 return outcome, fallback.model
         if folded.changed:
+            if isinstance(folded.outcome.error, Denied):
+                error = folded.outcome.error
+                error.reword(str(self.journal.view(call, error.reason, "journal")))
             encoded = self.recording.encoded(entry, folded.outcome)
             event = self.journal.amended(call, folded.outcome, encoded, folded.notes)
             await self.recording.amend(io, call, event)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from checkrein import Ask, Plugin, Rein, Retry, Rewrite
+from checkrein import Ask, Deny, Plugin, Rein, Retry, Rewrite, Skip
 from checkrein.errors import (
     ApprovalPending,
     ConfigError,
@@ -425,3 +425,41 @@ def test_a_value_under_a_key_that_is_no_text_is_refused_for_its_own_reason(value
         rein.call(len, value)
     assert "contains itself" not in str(refused.value)
     assert refused.value.kind == "object"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_the_reason_of_a_denial_is_told_as_it_may_be_shown(url: str, when: str) -> None:
+    class Tells(Plugin):
+        def pre_call(self, call: Any) -> Deny | None:
+            return Deny(f"{SECRET} is not allowed") if when == "before" else None
+
+        def post_call(self, call: Any, outcome: Any) -> Deny:
+            return Deny(f"{SECRET} came back")
+
+        def view(self, call: Any, value: Any, sink: str) -> Any:
+            return value.replace(SECRET, "[KEY]") if isinstance(value, str) else value
+
+    with Rein([Tells()], store=url) as rein, rein.session(on_error="keep") as session:
+        with pytest.raises(Denied, match=r"\[KEY\]") as no:
+            rein.call(lambda x: x, 1)
+        told = str([e.view for e in session.events()])
+    assert SECRET not in str(no.value) + no.value.reason + no.value.refusal() + told
+
+
+def test_why_an_undo_was_skipped_is_told_as_it_may_be_shown(url: str) -> None:
+    class Keeps(Plugin):
+        def on_rollback(self, call: Any, outcome: Any, cause: Any) -> Skip:
+            return Skip(f"{SECRET} is still needed")
+
+        def view(self, call: Any, value: Any, sink: str) -> Any:
+            return value.replace(SECRET, "[KEY]") if isinstance(value, str) else value
+
+    with Rein([Keeps()], store=url) as rein:
+        act = rein.tool(lambda: 1, name="act", undo=lambda: 1)
+        with rein.session() as session:
+            act()
+        report = rein.rollback(session.id)
+        assert report is not None
+        told = str([e.view for e in session.events()])
+    assert report.actions[0].detail == "[KEY] is still needed"
+    assert SECRET not in told

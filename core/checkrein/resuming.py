@@ -79,7 +79,11 @@ class Resuming:
                 "is meant with rein.tool(name=...)"
             )
         if record.body["tool_digest"] != tool.info.digest():
-            raise Conflict(f"approval {record.id} is void: the definition of {name} changed since")
+            hint = "; resume a framework's run through its adapter" if record.body["keyed"] else ""
+            raise Conflict(
+                f"approval {record.id} is void here: {name} is defined otherwise in this process "
+                f"than where it was asked about{hint}"
+            )
         arguments = (
             kept["arguments"]
             if record.state in ("pending", "rejected", "expired")

@@ -267,7 +267,11 @@ def test_stop_takes_an_agent_or_all_and_nothing_at_once(desk):
     ask(desk)
     assert desk.look("stop").code == 2
     assert desk.look("stop", "--all", "--agent", "desk").code == 2
-    assert desk.look("stop", "--agent", "nobody", "--json").tree == {"stopped": 0}
+    nobody = desk.look("stop", "--agent", "nobody", "--json")
+    assert (nobody.code, nobody.tree) == (1, {"stopped": 0})
+    assert desk.look("stop", "--agent", "nobody").out == (
+        "no session of agent nobody is open: nothing was stopped\n"
+    )
     assert desk.look("stop", "--agent", "desk", "--json").tree == {"stopped": 1}
     assert desk.look("stop", "--all", "--json").tree == {"stopped": 1}
 

@@ -93,6 +93,11 @@ def stop(
         else:
             count = rein.stop(agent=agent, all=all)
         out.document({"stopped": count})
+        if not count:
+            whose = "is open" if agent is None else f"of agent {agent} is open"
+            out.line(f"no session {whose}: nothing was stopped")
+            # A name that was mistyped must not look like a stop.
+            return 1 if agent is not None else 0
         out.line(f"{counted(count, 'session')} stopped: no further call will run")
         out.note("what ran stays done; checkrein rollback SESSION takes it back")
     return 0

@@ -127,7 +127,10 @@ def approve(
         )
         _decided(rein, out, record, state, who)
         if state == "approved":
-            out.note(f"a process that waits goes on by itself; else: checkrein resume {record.id}")
+            how = f"checkrein resume {record.id}"
+            if record.body["keyed"]:
+                how += ", or resume() of the framework's adapter for the whole run"
+            out.note(f"a process that waits goes on by itself; else: {how}")
         elif state == "pending":
             out.note(f"{record.body['quorum']} people must approve; it still waits")
     return 0

@@ -37,6 +37,10 @@ __all__ = ["CURRENT", "OPTIONS", "Engine", "Entry", "inside", "outermost", "seen
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
+MOST_ATTEMPTS = 100
+"""Of one run of a call: a plugin that always says Retry must not spend without end."""
+
+
 class Engine:
     """Runs entries for one Rein."""
 
@@ -278,6 +282,7 @@ class Engine:
         """Record a denial and raise it."""
         denied.session_id = call.session
         event = self.journal.denied(call, tree, denied)
+        denied.reword(str(event.view["reason"]))
         await self.commit(io, Batch(call.session, (event,), event.at))
         raise denied
 
@@ -374,13 +379,17 @@ class Engine:
             return outcome, None
         if tried is not None and not entry.happened:
             retry, fallback = folded.retry, folded.fallback
-            if retry is not None and self._repeatable(entry):
+            again = call.attempt - entry.tried < MOST_ATTEMPTS and self._repeatable(entry)
+            if retry is not None and again:
                 # A pause would stop a running loop: the sync caller there gets what it has.
                 if io.can_wait() or retry.after == 0:
                     return outcome, float(retry.after)
             if fallback is not None and entry.kind == "model" and fallback.model not in tried:
                 return outcome, fallback.model
         if folded.changed:
+            if isinstance(folded.outcome.error, Denied):
+                error = folded.outcome.error
+                error.reword(str(self.journal.view(call, error.reason, "journal")))
             encoded = self.recording.encoded(entry, folded.outcome)
             event = self.journal.amended(call, folded.outcome, encoded, folded.notes)
             await self.recording.amend(io, call, event)

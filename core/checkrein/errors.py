@@ -101,7 +101,15 @@ class Denied(CheckreinError):
         self.plugin = plugin
         self.halt = halt
         self.code = code
-        super().__init__(f"{tool or 'call'} {call_id} denied: {reason}".replace("  ", " "))
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        return f"{self.tool or 'call'} {self.call_id} denied: {self.reason}".replace("  ", " ")
+
+    def reword(self, reason: str) -> None:
+        """Give the reason as it may be shown: messages go to logs, and refusals to models."""
+        self.reason = reason
+        self.args = (self._text(),)
 
     def refusal(self) -> str:
         """What a model is told: says that repeating the call changes nothing."""

@@ -133,7 +133,7 @@ def malformed(verdict: Any) -> str:
     return ""
 
 
-def _sound(hold: Hold) -> bool:
+def _sound(hold: Any) -> bool:
     """In one look what `_FIELDS` asks of a hold: most calls with a limit carry one."""
     return (
         type(hold.amount) is int

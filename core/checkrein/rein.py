@@ -124,14 +124,20 @@ class Rein(Assembly):
         entry = Entry(tool, tool.bind(given, named), self.current_session())
         return cast("T", seen(finish(self.engine.outcome(self.sync_io, entry))).value)
 
+    @overload
     async def acall(
-        self, fn: Callable[P, Awaitable[T]] | Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+        self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+
+    @overload
+    async def acall(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+    async def acall(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """The async twin of `call`; `fn` may be sync or async."""
         target, given, named = self.tools.opened(fn, args, kwargs)
         tool = self.tools.of(target)
         entry = Entry(tool, tool.bind(given, named), self.current_session())
-        return cast("T", seen(await self.engine.outcome(self.async_io, entry)).value)
+        return seen(await self.engine.outcome(self.async_io, entry)).value
 
     def enter(self, entry: Entry) -> Any:
         """Run an adapter's entry; returns its `Outcome`, raises what the caller must see."""
@@ -159,21 +165,45 @@ class Rein(Assembly):
         entry = model_entry(self.current_session(), fn, model, messages, system, tools, usage)
         return cast("T", finish(self.engine.run(self.sync_io, entry)).value)
 
+    @overload
     async def amodel_call(
         self,
-        fn: Callable[..., Awaitable[T]] | Callable[..., T],
+        fn: Callable[..., Awaitable[T]],
         *,
         model: str,
         messages: Sequence[Any],
         system: Any = None,
         tools: Sequence[Any] = (),
         usage: Callable[[Any], Usage | None] | None = None,
-    ) -> T:
+    ) -> T: ...
+
+    @overload
+    async def amodel_call(
+        self,
+        fn: Callable[..., T],
+        *,
+        model: str,
+        messages: Sequence[Any],
+        system: Any = None,
+        tools: Sequence[Any] = (),
+        usage: Callable[[Any], Usage | None] | None = None,
+    ) -> T: ...
+
+    async def amodel_call(
+        self,
+        fn: Callable[..., Any],
+        *,
+        model: str,
+        messages: Sequence[Any],
+        system: Any = None,
+        tools: Sequence[Any] = (),
+        usage: Callable[[Any], Usage | None] | None = None,
+    ) -> Any:
         """The async twin of `model_call`."""
         entry = model_entry(
             self.current_session(), cast("Any", fn), model, messages, system, tools, usage
         )
-        return cast("T", (await self.engine.run(self.async_io, entry)).value)
+        return (await self.engine.run(self.async_io, entry)).value
 
     def options(
         self, *, timeout: float | None = None, labels: Mapping[str, str] | None = None

@@ -187,12 +187,13 @@ class Undoing(Probing):
                 self.rein.log.error("%s", error)
                 continue
             if isinstance(verdict, Skip):
+                why = str(self.rein.journal.view(call, verdict.reason, "journal"))
                 event = self.rein.journal.event(
-                    "undo_skipped", effect.call, reason=verdict.reason, plugin=impl.plugin
+                    "undo_skipped", effect.call, reason=why, plugin=impl.plugin
                 )
                 await io.commit(Batch(effect.session, (event,), event.at, fence))
-                effect.skipped = verdict.reason or "skipped"
-                return None, verdict.reason
+                effect.skipped = why or "skipped"
+                return None, why
             if isinstance(verdict, Undo) and plan is None:
                 try:
                     given = codec.encode_arguments(verdict.arguments)

@@ -253,3 +253,31 @@ def test_an_altered_plan_is_not_run_and_the_others_are(
     assert "altered" in report.actions[1].detail
     assert ledger.booked == [2]
     ledger.rein.close()
+
+
+@pytest.mark.parametrize("ending", ["completed", "rolled back"])
+def test_a_session_that_was_opened_again_in_its_row_is_found(tmp_path: Path, ending: str) -> None:
+    ledger = Ledger(tmp_path / "ledger.db")
+    if ending == "rolled back":
+        ledger.rein.rollback(ledger.session)
+    store = ledger.rein.store
+    assert store.rebuild() == []
+    ledger.sql("UPDATE sessions SET state = 'ACTIVE', rollback = 'none'")
+    assert any("its row says ACTIVE" in told for told in store.rebuild())
+    assert store.rebuild(repair=True) != []
+    assert store.rebuild() == []
+    row = store.session(ledger.session)
+    assert row is not None
+    assert row.state == "FAILED"
+    assert (row.rollback != "none") == (ending == "rolled back")
+    ledger.rein.close()
+
+
+def test_doctor_names_approvals_that_were_altered(bank: Bank) -> None:
+    from checkrein.cli.doctor import _approvals
+
+    assert [f.status for f in _approvals(bank.rein)] == ["ok"]
+    bank.sql("UPDATE records SET state = 'approved' WHERE kind = 'approval'")
+    found = list(_approvals(bank.rein))
+    assert [f.status for f in found] == ["fault"]
+    assert bank.token in found[0].what

@@ -354,7 +354,7 @@ def test_a_changed_event_is_found(stored):
 
 
 def test_doctor_re_folds_the_store(stored):
-    assert "rows are what their events say" in stored.look("doctor", "--rebuild").out
+    assert "chains, states and holds agree" in stored.look("doctor", "--rebuild").out
     import sqlite3
 
     connection = sqlite3.connect(stored.folder / "shop.db")

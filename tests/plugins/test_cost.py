@@ -389,7 +389,10 @@ def test_unpriced_models_can_be_refused() -> None:
         ({"overlay": {"m": {"input": float("nan"), "output": 1}}}, "m.input: must be a finite"),
         ({"overlay": {"m": {"input": True, "output": 1}}}, "m.input"),
         ({"overlay": {"m": {"input": "1", "output": 1}}}, "m.input"),
-        ({"overlay": {"m": {"input": 1, "output": 1, "inptu": 1}}}, r"inptu: unknown key \(did you mean 'input'\?\); allowed"),
+        (
+            {"overlay": {"m": {"input": 1, "output": 1, "inptu": 1}}},
+            r"inptu: unknown key \(did you mean 'input'\?\); allowed",
+        ),
         ({"overlay": {"m": {"input": 1, "output": 1}, "M": {"input": 2, "output": 2}}}, "twice"),
         ({"tool_prices": {"a": -0.01}}, "tool_prices.a: must not be negative"),
         ({"tool_prices": {"a_b": 1, "A-b": 2}}, "are the same tool"),

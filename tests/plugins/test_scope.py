@@ -493,7 +493,10 @@ def test_bad_settings_are_refused_with_their_place(settings: Any, message: str) 
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        ({"maximun": 1}, r"rules\[0\]\.arguments\.a\.maximun: unknown key .*'maximum'.*; allowed: allow"),
+        (
+            {"maximun": 1},
+            r"rules\[0\]\.arguments\.a\.maximun: unknown key .*'maximum'.*; allowed: allow",
+        ),
         ({"maximum": True}, r"arguments\.a\.maximum"),
         ({"maximum": float("nan")}, r"arguments\.a\.maximum: must be a finite number"),
         ({"maximum": "5"}, r"arguments\.a\.maximum"),

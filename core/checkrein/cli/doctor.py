@@ -14,6 +14,7 @@ import typer
 
 from checkrein import owner
 from checkrein.cli import offered, origin
+from checkrein.cli._ids import rows_of
 from checkrein.cli._output import Out, counted
 from checkrein.cli._place import Place, command
 from checkrein.errors import CheckreinError
@@ -216,6 +217,7 @@ def _store(place: Place, out: Out, *, rebuild: bool, repair: bool) -> Iterator[F
         try:
             yield Finding("store", "reachable", "ok", rein.store.url)
             yield from _chains(rein)
+            yield from _approvals(rein)
             yield from _owners(rein)
             if rebuild:
                 with out.working("re-folding the store"):
@@ -239,6 +241,20 @@ def _chains(rein: Rein) -> Iterator[Finding]:
         yield Finding("store", "chains", "ok", f"{counted(len(rows), 'newest session')} verified")
 
 
+def _approvals(rein: Rein) -> Iterator[Finding]:
+    """Approvals whose rows are not as they were written."""
+    broken = checked = 0
+    for record in rows_of(lambda after: rein.store.records("approval", after=after, limit=1000)):
+        checked += 1
+        try:
+            rein.approvals.check(record)
+        except CheckreinError as error:
+            broken += 1
+            yield Finding("store", f"approval {record.id}", "fault", str(error))
+    if not broken:
+        yield Finding("store", "approvals", "ok", f"{checked} seals verified")
+
+
 def _owners(rein: Rein) -> Iterator[Finding]:
     now = rein.clock()
     dead = [lease for lease in rein.store.owners() if not owner.alive(lease, now)]
@@ -258,7 +274,12 @@ def _owners(rein: Rein) -> Iterator[Finding]:
 
 def _rebuilt(differences: list[str], *, repair: bool) -> Iterator[Finding]:
     if not differences:
-        yield Finding("store", "rebuild", "ok", "rows are what their events say")
+        yield Finding(
+            "store",
+            "rebuild",
+            "ok",
+            "chains, states and holds agree (what was spent stands in no event)",
+        )
     for text in differences:
         yield Finding("store", "rebuild", "warning" if repair else "fault",
                       f"{text} (written anew)" if repair else text)  # fmt: skip

@@ -133,7 +133,7 @@ def _dict(value: dict[Any, Any], depth: int) -> Tree:
     try:
         for key, item in out.items():
             if type(key) is not str:
-                return {TAG: "dict", "v": _pairs(value, depth + 1)}
+                break
             kind = type(item)
             if kind is str:
                 continue
@@ -146,10 +146,13 @@ def _dict(value: dict[Any, Any], depth: int) -> Tree:
                 out[key] = _list(item, depth + 1)
             elif kind is not bool and item is not None:
                 out[key] = (_ENCODERS.get(kind) or _find(kind))(item, depth + 1)
+        else:
+            return out
     except Refused as refused:
         refused.at(key_step(key, out), value)
         raise
-    return out
+    # Out of the block above: what is refused in there has its place already.
+    return {TAG: "dict", "v": _pairs(value, depth + 1)}
 
 
 def _list(value: Iterable[Any], depth: int) -> list[Tree]:

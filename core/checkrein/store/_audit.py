@@ -112,6 +112,7 @@ def rebuild(connection: sqlite3.Connection, *, repair: bool) -> list[str]:
     """
     found: list[str] = []
     _heads(connection, found.append, repair)
+    _states(connection, found.append, repair)
     _accounts(connection, found.append, repair)
     return found
 
@@ -137,6 +138,29 @@ def _heads(connection: sqlite3.Connection, tell: Callable[[str], None], repair: 
         )
         if repair:
             connection.execute("UPDATE sessions SET n = ?, head = ? WHERE sid = ?", (n, head, sid))
+
+
+_OVER = (
+    "SELECT s.sid, s.id, s.state, s.rollback, "
+    "EXISTS (SELECT 1 FROM events e WHERE e.sid = s.sid AND e.kind = 'session_ended'), "
+    "EXISTS (SELECT 1 FROM events e WHERE e.sid = s.sid AND e.kind = 'rollback_started') "
+    "FROM sessions s WHERE s.state = 'ACTIVE' OR s.rollback = 'none'"
+)
+
+
+def _states(connection: sqlite3.Connection, tell: Callable[[str], None], repair: bool) -> None:
+    """Sessions that their rows say are open, and their events that they are over."""
+    for sid, id, state, rollback, ended, rolled in connection.execute(_OVER).fetchall():
+        if state == "ACTIVE" and (ended or rolled):
+            tell(f"session {id}: its row says ACTIVE, its events that it is over")
+        if rollback == "none" and rolled:
+            tell(f"session {id}: its row says nothing of a rollback, its events do")
+        if repair and (ended or rolled):
+            connection.execute(
+                "UPDATE sessions SET state = iif(state = 'ACTIVE', 'FAILED', state), "
+                "rollback = iif(rollback = 'none' AND ?, 'partial', rollback) WHERE sid = ?",
+                (rolled, sid),
+            )
 
 
 def _accounts(connection: sqlite3.Connection, tell: Callable[[str], None], repair: bool) -> None:

@@ -57,7 +57,7 @@ class MemoryStore:
         for name in (options or StoreOptions()).extra:
             raise ConfigError(f"store option {name!r}: memory stores have none")
         if url != "memory:":
-            raise ConfigError(f"store {url!r}: write memory:")
+            raise ConfigError("store: an address that begins with memory: has nothing after it")
         self.url = url
         self.key = os.urandom(32)
         self._lock = threading.Lock()

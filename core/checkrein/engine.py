@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkrein._io import refuse_on_loop
 from checkrein.call import Call, Outcome, new_call, new_outcome
-from checkrein.checks import Checked, PreFold, fold_post
+from checkrein.checks import Checked, PreFold, changed_in_place, fold_post, misfit
 from checkrein.codec import decode_arguments, encode_arguments, is_flat
 from checkrein.entry import CURRENT, OPTIONS, Entry, inside, outermost, seen, undone_around
 from checkrein.errors import Conflict, Denied, HoldRefused, Unencodable
@@ -171,14 +171,14 @@ class Engine:
                     call = checked.call
                     wrong = entry.tool.misfit(call.arguments) if entry.run is None else ""
                     if wrong:
-                        await self.refuse(io, entry, call, tree, _misfit(call, wrong))
+                        await self.refuse(io, entry, call, tree, misfit(call, wrong))
                     entry.arguments = dict(call.arguments)
                     tree = encode_arguments(call.arguments, entry.tool.opaque)
                     flat = is_flat(tree)
             exact = tree if flat else self._thaw(tree, entry)
             if check and checked is not None and not lenient:
                 if not rewritten and not self._untouched(entry, call, tree, exact):
-                    await self.refuse(io, entry, call, tree, _changed_in_place(call))
+                    await self.refuse(io, entry, call, tree, changed_in_place(call))
                 if checked.asks:
                     granted = await self.rein.permissions.obtain(io, entry, call, tree, checked)
                     if granted is None:
@@ -367,24 +367,3 @@ class Engine:
 
 def _moved(store: Store, seen: int) -> bool:
     return store.changed() != seen
-
-
-def _misfit(call: Call, wrong: str) -> Denied:
-    return Denied(
-        f"check failed: a plugin rewrote the arguments so that they do not fit: {wrong}",
-        rule="check_failed",
-        tool=call.name,
-        call_id=call.id,
-        code="check_failed",
-    )
-
-
-def _changed_in_place(call: Call) -> Denied:
-    return Denied(
-        "check failed: a plugin changed the arguments in place, so others have judged another "
-        "call than the one that would run; plugins change a call by returning Rewrite",
-        rule="check_failed",
-        tool=call.name,
-        call_id=call.id,
-        code="check_failed",
-    )

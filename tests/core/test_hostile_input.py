@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import threading
@@ -466,3 +467,19 @@ def test_why_an_undo_was_skipped_is_told_as_it_may_be_shown(url: str) -> None:
         told = str([e.view for e in session.events()])
     assert report.actions[0].detail == "[KEY] is still needed"
     assert SECRET not in told
+
+
+def test_a_clock_that_was_set_back_makes_no_settle_time_longer(url: str) -> None:
+    now = [10**15]
+
+    def act(x: int) -> None:
+        raise ConnectionResetError
+
+    with Rein(store=url, clock=lambda: now[0]) as rein:
+        tool = rein.tool(act, name="act", undo=lambda x: 1, probe=lambda x: False, settle_time=5)
+        with rein.session(on_error="keep") as session, contextlib.suppress(ConnectionResetError):
+            tool(1)
+        now[0] -= 86_400_000_000
+        report = rein.rollback(session.id)
+        assert report is not None
+        assert [(a.status, a.wait) for a in report.actions] == [("in_doubt", 5.0)]

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 
 from checkrein.engine import Entry
 from checkrein.errors import ApprovalPending, ConfigError, Denied
-from checkrein.session import Session
 from checkrein_integrations.langchain import results
 from checkrein_integrations.langchain.binding import Bound, binder_of, watched
 from checkrein_integrations.langchain.execution import (
@@ -24,6 +23,7 @@ from checkrein_integrations.langchain.execution import (
 )
 from checkrein_integrations.langchain.gate import Gate
 from checkrein_integrations.langchain.keys import call_key, place_of
+from checkrein_integrations.langchain.landing import Landed
 from checkrein_integrations.langchain.sessions import Runs
 from checkrein_integrations.langchain.signals import SIGNALS, ending
 
@@ -124,15 +124,17 @@ class _Owner:
         self.injected |= frozenset(getattr(tool, "_injected_args_keys", ()))
 
 
-class _Job:
+class _Job(Landed):
     """One call of a supervised tool."""
 
     def __init__(self, owner: _Owner, tool_input: Any, kwargs: dict[str, Any]) -> None:
+        super().__init__()
         self.owner = owner
         self.tool_call_id: str | None = kwargs.get("tool_call_id")
+        self.call = {"name": owner.bound.declared.info.name, "id": self.tool_call_id or ""}
         config: RunnableConfig | None = kwargs.get("config")
         self.place = place_of(config)
-        self.session: Session = owner.gate.runs.session({})
+        self.session = owner.gate.runs.session({})
         declared = owner.bound.declared
         if isinstance(tool_input, dict):
             given = {k: v for k, v in tool_input.items() if k not in owner.injected}
@@ -152,14 +154,7 @@ class _Job:
                 self.tool_call_id, declared.info.name,
             )  # fmt: skip
         self.suspends = bool(self.key) and owner.gate.may_suspend(self.session, self.place)
-        self.execution: Execution | None = None
-        self.result: Any = NOTHING
-        self.value: Any = NOTHING
         self.refused: BaseException | None = None
-
-    @property
-    def call(self) -> dict[str, Any]:
-        return {"name": self.owner.bound.declared.info.name, "id": self.tool_call_id or ""}
 
     def entry(self, body: Callable[[Any], Any], is_async: bool = False) -> Entry:
         def start(exact: dict[str, Any]) -> Any:
@@ -223,26 +218,8 @@ class _Job:
         self.value = result if message is None else results.value_in(message, execution.raw)
         return self.value
 
-    def _raw(self, value: Any) -> Any:
-        execution = self.execution
-        return value if execution is None or execution.raw is NOTHING else execution.raw
-
-    def _dump(self, value: Any) -> Any:
-        result = self.result
-        if result is NOTHING or value is not self.value:
-            result = results.replaced(None, value, self.call)
-        return results.dumped(value, result)
-
-    def given(self, outcome: Any) -> Any:
-        self.session.waiting.discard(self.key)
-        value = outcome.value
-        if isinstance(value, results.Stored):
-            return value.result
-        if self.result is not NOTHING and value is self.value:
-            return self.result
-        if self.tool_call_id is None:
-            return value
-        return results.replaced(None if self.result is NOTHING else self.result, value, self.call)
+    def _shown(self, value: Any) -> Any:
+        return value if self.tool_call_id is None else super()._shown(value)
 
     def pause(self, pending: ApprovalPending) -> None:
         """Pause the graph. Raises where the call cannot be taken up again."""

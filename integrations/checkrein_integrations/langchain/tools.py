@@ -22,12 +22,13 @@ from checkrein_integrations.langchain.execution import (
 )
 from checkrein_integrations.langchain.gate import Gate
 from checkrein_integrations.langchain.keys import call_key, message_of, place_of
+from checkrein_integrations.langchain.landing import Landed
 from checkrein_integrations.langchain.sessions import Runs
 from checkrein_integrations.langchain.signals import SIGNALS, ending
 
 if TYPE_CHECKING:
     from checkrein import Rein
-    from checkrein.call import Call, Outcome
+    from checkrein.call import Call
 
 _REPEATABLE = ("read",)
 
@@ -82,13 +83,15 @@ class ToolCalls(Gate):
                 raise final from error
 
 
-class _Job:
+class _Job(Landed):
     """One tool call on its way."""
 
-    __slots__ = ("arguments", "bound", "call", "execution", "gate", "key", "labels", "raised",
-                 "request", "result", "session", "suspends", "told_by", "value")  # fmt: skip
+    __slots__ = (
+        "arguments", "bound", "gate", "labels", "raised", "request", "suspends", "told_by",
+    )  # fmt: skip
 
     def __init__(self, gate: ToolCalls, request: ToolCallRequest) -> None:
+        super().__init__()
         self.gate = gate
         self.request = request
         call = self.call = request.tool_call
@@ -117,9 +120,6 @@ class _Job:
         self.suspends = gate.may_suspend(self.session, place)
         self.labels = gate.labels(place)
         self.arguments = self.bound.declared.complete(call["args"])
-        self.execution: Execution | None = None
-        self.result: Any = None
-        self.value: Any = NOTHING
         self.raised: BaseException | None = None
         self.told_by: Any = None
         """What a middleware inside made of the error, or of a call that was not made."""
@@ -157,7 +157,8 @@ class _Job:
         return self._entry(run, True)
 
     def _entry(self, run: Callable[..., Any], is_async: bool) -> Entry:
-        self.raised = self.told_by = self.result = None
+        self.raised = self.told_by = None
+        self.result = NOTHING
         self.value = NOTHING
         return Entry(
             tool=self.bound.declared,
@@ -225,27 +226,7 @@ class _Job:
         self.value = results.value_in(message, execution.raw)
         return self.value
 
-    def _raw(self, value: Any) -> Any:
-        execution = self.execution
-        return value if execution is None or execution.raw is NOTHING else execution.raw
-
-    def _dump(self, value: Any) -> Any:
-        result = self.result
-        if result is None or value is not self.value:
-            result = results.replaced(result, value, self.call)
-        return results.dumped(value, result)
-
     # -- back to the graph
-
-    def given(self, outcome: Outcome) -> Any:
-        """What the graph gets for an outcome."""
-        self.session.waiting.discard(self.key)
-        value = outcome.value
-        if isinstance(value, results.Stored):
-            return value.result
-        if self.result is not None and value is self.value:
-            return self.result
-        return results.replaced(self.result, value, self.call)
 
     def waits(self, pending: ApprovalPending) -> bool:
         """Whether it is this very call that waits, not one inside the tool.

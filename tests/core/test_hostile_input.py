@@ -197,7 +197,8 @@ BOMBS = [doubled(60), spread(6), tupled(60), {0: doubled(60)}]
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_value_that_multiplies_is_refused_as_an_argument(bomb: Any) -> None:
     ran: list[Any] = []
-    with Rein() as rein, rein.session(), pytest.raises(Unencodable, match=r"^value.*values, shared"):
+    refused = pytest.raises(Unencodable, match=r"^value.*values, shared")
+    with Rein() as rein, rein.session(), refused:
         rein.call(lambda value: ran.append(value), bomb)
     assert ran == []
 

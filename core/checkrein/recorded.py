@@ -70,6 +70,9 @@ class Recorded:
         if not ended:
             if self._running(call):
                 return await self.other(io, entry, call)
+            if len(every(self.store, call.id)) != len(events):
+                # It ended between the two looks: what it left is the answer.
+                return await self.earlier(io, entry, call, tree)
             return await self._doubt(io, entry, call)
         state = ended[-1].view
         if state.get("ended") == "paused" or state["state"] == "not_done":

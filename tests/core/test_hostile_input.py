@@ -197,8 +197,11 @@ BOMBS = [doubled(60), spread(6), tupled(60), {0: doubled(60)}]
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_value_that_multiplies_is_refused_as_an_argument(bomb: Any) -> None:
     ran: list[Any] = []
-    refused = pytest.raises(Unencodable, match=r"^value.*values, shared")
-    with Rein() as rein, rein.session(), refused:
+    with (
+        Rein() as rein,
+        rein.session(),
+        pytest.raises(Unencodable, match=r"^value.*values, shared"),
+    ):
         rein.call(lambda value: ran.append(value), bomb)
     assert ran == []
 
@@ -418,8 +421,6 @@ def test_a_call_that_was_looked_at_a_thousand_times_is_still_known_whole(url: st
         effect = effect_of(rein.store, call)
         assert effect is not None
         assert effect.undone
-
-
 
 
 @pytest.mark.parametrize("value", [{0: object()}, {"a": 1, 0: [object()]}, {"$cr": object()}])

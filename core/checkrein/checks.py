@@ -255,3 +255,26 @@ async def fold_post(
         folded.changed = True
         folded.retry = folded.fallback = None
     return folded
+
+
+def misfit(call: Call, wrong: str) -> Denied:
+    """The veto on arguments that a plugin rewrote so that the tool does not take them."""
+    return Denied(
+        f"check failed: a plugin rewrote the arguments so that they do not fit: {wrong}",
+        rule="check_failed",
+        tool=call.name,
+        call_id=call.id,
+        code="check_failed",
+    )
+
+
+def changed_in_place(call: Call) -> Denied:
+    """The veto on arguments that a plugin changed in place."""
+    return Denied(
+        "check failed: a plugin changed the arguments in place, so others have judged another "
+        "call than the one that would run; plugins change a call by returning Rewrite",
+        rule="check_failed",
+        tool=call.name,
+        call_id=call.id,
+        code="check_failed",
+    )

@@ -13,17 +13,17 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from checkrein import accounts
 from checkrein._io import refuse_on_loop
 from checkrein.call import Call, Outcome, new_call, new_outcome
-from checkrein.checks import Checked, PreFold, fold_post
+from checkrein.checks import Checked, PreFold, changed_in_place, fold_post, misfit
 from checkrein.codec import decode_arguments, encode_arguments, is_flat
 from checkrein.entry import CURRENT, OPTIONS, Entry, inside, outermost, seen, undone_around
 from checkrein.errors import Conflict, Denied, HoldRefused, Unencodable
 from checkrein.execution import Execution
+from checkrein.intents import Intents
 from checkrein.journal import Journal
 from checkrein.recording import Recording
-from checkrein.store import Batch, HoldRow, Store
+from checkrein.store import Batch, Store
 from checkrein.telemetry import use
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Engine:
         self.recording = Recording(rein, journal)
         self.execution = Execution(rein, journal, self.recording)
         self.commit = self.recording.commit
+        self.intents = Intents(self)
         self.now = rein.clock
         self.telemetry = rein.telemetry
         self.observe = rein.mode == "observe"
@@ -170,14 +171,14 @@ class Engine:
                     call = checked.call
                     wrong = entry.tool.misfit(call.arguments) if entry.run is None else ""
                     if wrong:
-                        await self.refuse(io, entry, call, tree, _misfit(call, wrong))
+                        await self.refuse(io, entry, call, tree, misfit(call, wrong))
                     entry.arguments = dict(call.arguments)
                     tree = encode_arguments(call.arguments, entry.tool.opaque)
                     flat = is_flat(tree)
             exact = tree if flat else self._thaw(tree, entry)
             if check and checked is not None and not lenient:
                 if not rewritten and not self._untouched(entry, call, tree, exact):
-                    await self.refuse(io, entry, call, tree, _changed_in_place(call))
+                    await self.refuse(io, entry, call, tree, changed_in_place(call))
                 if checked.asks:
                     granted = await self.rein.permissions.obtain(io, entry, call, tree, checked)
                     if granted is None:
@@ -196,12 +197,17 @@ class Engine:
             timeout = self.execution.timeout(entry, call)
             if attempt != call.attempt:
                 call = call.replace(attempt=attempt)
-            change = self.store.changed() if checked is not None and checked.waits else 0
+            waits = checked is not None and checked.waits and not lenient
+            change = self.store.changed() if waits else 0
             outcome: Outcome | None = None
             session.running.add(mark)
             try:
                 try:
-                    rows = await self._intend(io, entry, call, tree, flat, checked, deadline)
+                    rows = await self.intents.commit(io, entry, call, tree, flat, checked, deadline)
+                    if waits and await self._overtaken(io, entry, call, tree):
+                        attempt += 1
+                        check = True
+                        continue
                 except HoldRefused:
                     rows = None
                 except Conflict:
@@ -276,6 +282,18 @@ class Engine:
         fold = PreFold(io, self.pre, self.rein.hook_timeout, recall, remember)
         return await fold.run(call)
 
+    async def _overtaken(self, io: IO, entry: Entry, call: Call, tree: dict[str, Any]) -> bool:
+        """Whether a call that ran between our check and our intent has answered ours.
+
+        While we are the one that runs, nobody else can: the plugins are asked once more, and
+        if one of them knows the answer now, the intent is taken back.
+        """
+        checked = await self.check(io, entry, call, tree)
+        if checked.answer is None and checked.denied is None:
+            return False
+        self.recording.void(entry, call, None)
+        return True
+
     async def refuse(
         self, io: IO, entry: Entry, call: Call, tree: dict[str, Any], denied: Denied
     ) -> None:
@@ -306,61 +324,6 @@ class Engine:
         await self.commit(io, Batch(call.session, (event,), event.at, puts=puts))
         folded = await self._after(io, entry, call, outcome, None)
         return folded[0]
-
-    async def _intend(
-        self,
-        io: IO,
-        entry: Entry,
-        call: Call,
-        tree: dict[str, Any],
-        flat: bool,
-        checked: Checked | None,
-        deadline: float,
-    ) -> Sequence[HoldRow]:
-        """Commit the intent with its holds, in one transaction. Only then may anything run.
-
-        Raises `HoldRefused` for a hold that shall be waited for, `deadline` not being over.
-        """
-        event = self.journal.intent(call, tree, flat, checked)
-        fence = entry.session.fence if entry.fence == -1 else entry.fence
-        holds = checked.holds if checked is not None else ()
-        batch = Batch(call.session, (event,), event.at, fence, entry.admit, (), (), (), None, True)
-        if not holds and not entry.approved:
-            if io.is_async:
-                await self.commit(io, batch)
-            else:
-                self.recording.write(batch)
-            return ()
-        batch.holds = rows = accounts.hold_rows(call, [h for _, h in holds], call.attempt)
-        batch.puts = self.recording.approval_puts(entry, "started", "approved")
-        swept = False
-        while True:
-            try:
-                if io.is_async:
-                    await self.commit(io, batch)
-                else:
-                    self.recording.write(batch)
-                return rows
-            except HoldRefused as error:
-                plugin, hold = holds[error.index]
-                if not swept:
-                    swept = True
-                    if self.rein.lease.sweep(hold.account):
-                        continue
-                if self.observe:
-                    self.journal.note_observed(event, plugin, "hold_refused")
-                    holds = [h for h in holds if h[1] is not hold]
-                    batch.holds = rows = [r for r in rows if r is not rows[error.index]]
-                    continue
-                refusal = accounts.refused(call, hold, error, plugin)
-                if entry.happened:
-                    # Spent is spent: it is booked above the limit, and told.
-                    entry.refusal = entry.refusal or refusal
-                    rows[error.index].limit = accounts.NO_LIMIT
-                    continue
-                if hold.on_refused == "wait" and (not deadline or time.monotonic() < deadline):
-                    raise
-                await self.refuse(io, entry, call, tree, refusal)
 
     async def _after(
         self, io: IO, entry: Entry, call: Call, outcome: Outcome, tried: list[str] | None
@@ -404,24 +367,3 @@ class Engine:
 
 def _moved(store: Store, seen: int) -> bool:
     return store.changed() != seen
-
-
-def _misfit(call: Call, wrong: str) -> Denied:
-    return Denied(
-        f"check failed: a plugin rewrote the arguments so that they do not fit: {wrong}",
-        rule="check_failed",
-        tool=call.name,
-        call_id=call.id,
-        code="check_failed",
-    )
-
-
-def _changed_in_place(call: Call) -> Denied:
-    return Denied(
-        "check failed: a plugin changed the arguments in place, so others have judged another "
-        "call than the one that would run; plugins change a call by returning Rewrite",
-        rule="check_failed",
-        tool=call.name,
-        call_id=call.id,
-        code="check_failed",
-    )

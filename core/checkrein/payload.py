@@ -8,7 +8,6 @@ beside the store, which is on disk before `pack` returns.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import time
@@ -18,8 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from checkrein._files import (
+    TEMPORARY,
+    is_older,
+    remove_unwritten,
+    sync_directory,
+    unavailable,
+    write_file,
+)
 from checkrein.codec import dumps, loads
-from checkrein.errors import ConfigError, PayloadUnreadable, StoreUnavailable, Undecodable
+from checkrein.errors import ConfigError, PayloadUnreadable, Undecodable
 from checkrein.store import ERASED, Erased, Tree
 
 Place: TypeAlias = Literal["row", "view", "file", "omitted"]
@@ -33,7 +40,6 @@ _SEALED = b"\x01"
 """First byte of sealed bytes. JSON never begins with it."""
 _NONCE_BYTES = 12
 _TAGGED = '{"$cr":'
-_TEMPORARY = ".tmp-"
 _HEX = frozenset("0123456789abcdef")
 
 
@@ -96,7 +102,7 @@ class Vault:
         ref = _ref(salt, data)
         if size <= ROW_LIMIT or self._directory is None:
             return Packed(ref, salt, data, "row", size)
-        _write_file(self._directory, ref, data)
+        write_file(self._directory, ref, data)
         return Packed(ref, salt, ref.encode(), "file", size)
 
     def keeps_view(self, view: str) -> bool:
@@ -126,11 +132,11 @@ class Vault:
             return
         try:
             self._path(packed).unlink(missing_ok=True)
-            _sync_directory(self._directory)
+            sync_directory(self._directory)
         except FileNotFoundError:  # the directory itself is gone, and the file with it
             return
         except OSError as error:
-            raise _unavailable(f"payload {packed.ref[:12]} cannot be erased", error) from error
+            raise unavailable(f"payload {packed.ref[:12]} cannot be erased", error) from error
 
     def sweep(
         self, referenced: Callable[[str], bool] | None = None, *, older_than: float = 3600.0
@@ -147,19 +153,19 @@ class Vault:
         oldest = time.time() - older_than
         try:
             for entry in sorted(os.scandir(self._directory), key=lambda found: found.name):
-                if entry.name.startswith(_TEMPORARY):
-                    removed += _remove_unwritten(Path(entry.path))
+                if entry.name.startswith(TEMPORARY):
+                    removed += remove_unwritten(Path(entry.path))
                 elif (
                     referenced is not None
                     and _is_ref(entry.name)
                     and not referenced(entry.name)
-                    and _older(entry, oldest)
+                    and is_older(entry, oldest)
                 ):
                     with suppress(FileNotFoundError):  # another sweep was faster
                         Path(entry.path).unlink()
                         removed += 1
         except OSError as error:
-            raise _unavailable(f"{self._directory} cannot be swept", error) from error
+            raise unavailable(f"{self._directory} cannot be swept", error) from error
         return removed
 
     def _path(self, packed: Packed) -> Path:
@@ -210,55 +216,6 @@ def unpack_view(ref: str, view: str) -> Tree:
     return _tree(ref, data)
 
 
-def store_key(path: Path) -> bytes:
-    """The store's 32 random bytes, made at first use.
-
-    Made exactly once, also when several processes race, in a file with mode 0600. Raises
-    `StoreUnavailable` for a wrong length, a file that others can read, or a failing disk.
-    """
-    try:
-        try:
-            return _read_key(path)
-        except FileNotFoundError:
-            _make_key(path)
-            return _read_key(path)
-    except OSError as error:
-        raise _unavailable(f"key file {path} cannot be used", error) from error
-
-
-def seal_key(path: Path) -> bytes:
-    """The 32 bytes that seal payloads: from `CHECKREIN_KEY`, else from a file like the store's.
-
-    The variable holds 32 bytes as hex or base64. Raises `ConfigError` for anything else.
-    """
-    text = os.environ.get("CHECKREIN_KEY")
-    if text is None:
-        return store_key(path)
-    key = _key_of(text.strip())
-    if key is None:
-        raise ConfigError(
-            "CHECKREIN_KEY must be 32 bytes as base64url (43 characters) or hex (64), and it "
-            "is neither; make one with: "
-            'python -c "import secrets; print(secrets.token_urlsafe(32))"'
-        )
-    return key
-
-
-def _key_of(text: str) -> bytes | None:
-    import binascii
-
-    try:
-        if len(text) == 64:
-            return bytes.fromhex(text) if set(text.lower()) <= _HEX else None
-        bare = text.rstrip("=").translate(str.maketrans("-_", "+/"))
-        if len(bare) != 43:
-            return None
-        key = binascii.a2b_base64(bare + "=", strict_mode=True)
-        return key if binascii.b2a_base64(key, newline=False) == f"{bare}=".encode() else None
-    except ValueError:  # characters or bits that the form does not have
-        return None
-
-
 def _cipher(key: bytes) -> Any:
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -295,110 +252,3 @@ def _is_ref(name: str) -> bool:
 
 def _unreadable(what: str, error: OSError) -> PayloadUnreadable:
     return PayloadUnreadable(f"{what}: {error.strerror or type(error).__name__}")
-
-
-def _unavailable(what: str, error: OSError) -> StoreUnavailable:
-    return StoreUnavailable(f"{what}: {error.strerror or type(error).__name__}")
-
-
-def _write_file(directory: Path, name: str, data: bytes) -> None:
-    """Write a file that is there whole and on disk, or not at all."""
-    try:
-        _make_directory(directory)
-        descriptor, temporary = _open_temporary(directory)
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            os.fsync(descriptor)
-            temporary.rename(directory / name)
-        except BaseException:
-            with suppress(OSError):  # the first error is the one to tell
-                temporary.unlink()
-            raise
-        finally:
-            os.close(descriptor)
-        _sync_directory(directory)
-    except OSError as error:
-        raise _unavailable(f"payload cannot be written to {directory}", error) from error
-
-
-def _open_temporary(directory: Path) -> tuple[int, Path]:
-    """A new, locked temporary file. The lock tells `sweep` that its writer lives."""
-    while True:
-        path = directory / f"{_TEMPORARY}{os.urandom(12).hex()}"
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if os.fstat(descriptor).st_nlink:
-            return descriptor, path
-        os.close(descriptor)  # a sweep came between creating and locking
-
-
-def _remove_unwritten(path: Path) -> int:
-    """Remove a temporary file unless somebody holds its lock; 1 if it was removed."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return 0
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink()
-        return 1
-    except (BlockingIOError, FileNotFoundError):
-        return 0
-    finally:
-        os.close(descriptor)
-
-
-def _older(entry: os.DirEntry[str], oldest: float) -> bool:
-    try:
-        return entry.stat(follow_symlinks=False).st_mtime <= oldest
-    except FileNotFoundError:
-        return False
-
-
-def _make_directory(directory: Path) -> None:
-    if not directory.is_dir():
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _sync_directory(directory.parent)
-
-
-def _sync_directory(directory: Path) -> None:
-    """Bring the names in a directory to disk."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _read_key(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        mode = os.fstat(descriptor).st_mode
-        key = os.read(descriptor, 64)
-    finally:
-        os.close(descriptor)
-    if mode & 0o077:
-        raise StoreUnavailable(f"key file {path} can be used by others: chmod 600 {path}")
-    if len(key) != 32:
-        raise StoreUnavailable(
-            f"key file {path} has not 32 bytes: restore it from a backup; without the first key "
-            "earlier digests and sealed payloads cannot be checked or read"
-        )
-    return key
-
-
-def _make_key(path: Path) -> None:
-    """Create the file with its whole content in one step: a link fails if it is there."""
-    _make_directory(path.parent)
-    descriptor, temporary = _open_temporary(path.parent)
-    try:
-        os.write(descriptor, os.urandom(32))
-        os.fsync(descriptor)
-        with suppress(FileExistsError):  # another process was faster: its key is the key
-            os.link(temporary, path)
-        _sync_directory(path.parent)
-    finally:
-        temporary.unlink()
-        os.close(descriptor)

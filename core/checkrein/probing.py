@@ -105,7 +105,8 @@ class Probing:
         """Seconds until a probe's answer about something begun at `since` is final."""
         tool = self.rein.tools.get(effect.name)
         settle = tool.info.settle_time if tool is not None else 30.0
-        return max(0.0, settle - (self.rein.clock() - since) / 1e6)
+        # A clock that was set back must not make it longer than it is.
+        return max(0.0, min(settle, settle - (self.rein.clock() - since) / 1e6))
 
     def safe(self, effect: Effect) -> bool:
         """Whether its undo may be repeated without knowing whether it worked."""

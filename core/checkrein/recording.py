@@ -108,8 +108,8 @@ class Recording:
             return outcome.error
         return InDoubt(text, call_id=call.id, outcome=outcome)
 
-    def void(self, entry: Entry, call: Call, error: BaseException) -> None:
-        """Interrupted while the intent was written: if it stands, say that nothing was run."""
+    def void(self, entry: Entry, call: Call, error: BaseException | None) -> None:
+        """Take an intent back, if it stands (`error` may have come first): nothing was run."""
         last = self.store.events(call=call.id, kinds=("intent", "outcome"), reverse=True, limit=1)
         if not last or last[0].kind != "intent" or last[0].attempt != call.attempt:
             return

@@ -261,6 +261,43 @@ def test_single_flight_over_threads(store) -> None:
     assert ran == [1]
 
 
+class Outdated(Recorded):
+    """What it saw of the record is out of date by the time that its hold is taken."""
+
+    def __init__(self) -> None:
+        self.looked, self.ended = threading.Event(), threading.Event()
+
+    def pre_call(self, call: Call) -> Any:
+        seen = super().pre_call(call)
+        if threading.current_thread().name == "late" and not self.looked.is_set():
+            self.looked.set()
+            self.ended.wait(20)
+        return seen
+
+
+def test_what_ended_between_check_and_intent_answers(store) -> None:
+    ran: list[int] = []
+    plugin = Outdated()
+
+    def tool(n: int) -> str:
+        ran.append(n)
+        return f"r{n}"
+
+    with Rein(plugins=[plugin], store=store) as rein, rein.session() as session:
+        got: list[str] = []
+        late = threading.Thread(
+            target=session.bind(lambda: got.append(rein.call(tool, 1))), name="late"
+        )
+        late.start()
+        plugin.looked.wait(20)
+        assert rein.call(tool, 1) == "r1"
+        plugin.ended.set()
+        late.join(30)
+        assert not rein.store.holds(account="flight")
+    assert got == ["r1"]
+    assert ran == [1]
+
+
 def test_single_flight_over_tasks(store) -> None:
     ran: list[int] = []
 

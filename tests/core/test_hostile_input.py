@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import threading
@@ -196,7 +197,11 @@ BOMBS = [doubled(60), spread(6), tupled(60), {0: doubled(60)}]
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_value_that_multiplies_is_refused_as_an_argument(bomb: Any) -> None:
     ran: list[Any] = []
-    with Rein() as rein, rein.session(), pytest.raises(Unencodable, match=r"^value.*values, shared"):
+    with (
+        Rein() as rein,
+        rein.session(),
+        pytest.raises(Unencodable, match=r"^value.*values, shared"),
+    ):
         rein.call(lambda value: ran.append(value), bomb)
     assert ran == []
 
@@ -418,8 +423,6 @@ def test_a_call_that_was_looked_at_a_thousand_times_is_still_known_whole(url: st
         assert effect.undone
 
 
-
-
 @pytest.mark.parametrize("value", [{0: object()}, {"a": 1, 0: [object()]}, {"$cr": object()}])
 def test_a_value_under_a_key_that_is_no_text_is_refused_for_its_own_reason(value: Any) -> None:
     with Rein() as rein, rein.session(), pytest.raises(Unencodable) as refused:
@@ -464,3 +467,19 @@ def test_why_an_undo_was_skipped_is_told_as_it_may_be_shown(url: str) -> None:
         told = str([e.view for e in session.events()])
     assert report.actions[0].detail == "[KEY] is still needed"
     assert SECRET not in told
+
+
+def test_a_clock_that_was_set_back_makes_no_settle_time_longer(url: str) -> None:
+    now = [10**15]
+
+    def act(x: int) -> None:
+        raise ConnectionResetError
+
+    with Rein(store=url, clock=lambda: now[0]) as rein:
+        tool = rein.tool(act, name="act", undo=lambda x: 1, probe=lambda x: False, settle_time=5)
+        with rein.session(on_error="keep") as session, contextlib.suppress(ConnectionResetError):
+            tool(1)
+        now[0] -= 86_400_000_000
+        report = rein.rollback(session.id)
+        assert report is not None
+        assert [(a.status, a.wait) for a in report.actions] == [("in_doubt", 5.0)]

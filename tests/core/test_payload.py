@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 from checkrein.codec import decode, encode
 from checkrein.errors import ConfigError, StoreUnavailable, Unencodable
-from checkrein.payload import ROW_LIMIT, Vault, seal_key, store_key
+from checkrein.keys import seal_key, store_key
+from checkrein.payload import ROW_LIMIT, Vault
 from checkrein.store import ERASED
 
 BIG = {"text": "x" * (ROW_LIMIT + 1)}

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from checkrein.errors import PayloadUnreadable
-from checkrein.payload import Packed, Vault, seal_key, store_key, unpack_view
+from checkrein.keys import seal_key, store_key
+from checkrein.payload import Packed, Vault, unpack_view
 from checkrein.store import (
     Balance,
     Erased,

@@ -14,6 +14,14 @@ from langchain.agents import create_agent
 
 from checkrein import Plugin, Rein
 
+effects: list[Any] = []
+"""What the tools of a test have done."""
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> None:
+    effects.clear()
+
 
 class Rules(Plugin):
     """`pre_call` and `post_call` from functions."""

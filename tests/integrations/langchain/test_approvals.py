@@ -20,15 +20,9 @@ from checkrein.errors import ApprovalPending, ConfigError, Conflict
 from checkrein_integrations.langchain import CheckreinMiddleware, aresume, resume
 from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
 
-from .conftest import Rules, states
+from .conftest import Rules, effects, states
 
-effects: list[Any] = []
 THREAD = {"configurable": {"thread_id": "t1"}}
-
-
-@pytest.fixture(autouse=True)
-def _clean() -> None:
-    effects.clear()
 
 
 @tool

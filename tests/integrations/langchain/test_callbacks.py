@@ -14,14 +14,7 @@ from checkrein.errors import ApprovalRejected, BudgetExceeded, ConfigError, Deni
 from checkrein_integrations.langchain import CheckreinCallbackHandler, CheckreinMiddleware
 from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
 
-from .conftest import Rules, kinds
-
-effects: list[Any] = []
-
-
-@pytest.fixture(autouse=True)
-def _clean() -> None:
-    effects.clear()
+from .conftest import Rules, effects, kinds
 
 
 @tool

@@ -14,15 +14,9 @@ from checkrein.errors import ConfigError, SessionClosed
 from checkrein_integrations.langchain import CheckreinMiddleware
 from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
 
-from .conftest import Rules, kinds, states
+from .conftest import Rules, effects, kinds, states
 
-effects: list[Any] = []
 THREAD = {"configurable": {"thread_id": "t1"}}
-
-
-@pytest.fixture(autouse=True)
-def _clean() -> None:
-    effects.clear()
 
 
 @tool

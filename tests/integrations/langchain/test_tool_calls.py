@@ -23,14 +23,7 @@ from checkrein.errors import BudgetExceeded, Denied, SessionClosed
 from checkrein_integrations.langchain import CheckreinMiddleware
 from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
 
-from .conftest import Rules, kinds, states
-
-effects: list[Any] = []
-
-
-@pytest.fixture(autouse=True)
-def _clean() -> None:
-    effects.clear()
+from .conftest import Rules, effects, kinds, states
 
 
 @tool

@@ -1,0 +1,83 @@
+"""Committing an intent: the record, the holds and the approvals that it uses up, at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from checkrein import accounts
+from checkrein.call import Call
+from checkrein.entry import Entry
+from checkrein.errors import HoldRefused
+from checkrein.store import Batch, HoldRow
+
+if TYPE_CHECKING:
+    from checkrein._io import IO
+    from checkrein.checks import Checked
+    from checkrein.engine import Engine
+
+
+class Intents:
+    """Commits intents, for one Rein."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.rein = engine.rein
+        self.journal = engine.journal
+        self.recording = engine.recording
+
+    async def commit(
+        self,
+        io: IO,
+        entry: Entry,
+        call: Call,
+        tree: dict[str, Any],
+        flat: bool,
+        checked: Checked | None,
+        deadline: float,
+    ) -> Sequence[HoldRow]:
+        """Commit the intent with its holds, in one transaction. Only then may anything run.
+
+        Raises `HoldRefused` for a hold that shall be waited for, `deadline` not being over.
+        """
+        event = self.journal.intent(call, tree, flat, checked)
+        fence = entry.session.fence if entry.fence == -1 else entry.fence
+        holds = checked.holds if checked is not None else ()
+        batch = Batch(call.session, (event,), event.at, fence, entry.admit, (), (), (), None, True)
+        if not holds and not entry.approved:
+            if io.is_async:
+                await self.recording.commit(io, batch)
+            else:
+                self.recording.write(batch)
+            return ()
+        batch.holds = rows = accounts.hold_rows(call, [h for _, h in holds], call.attempt)
+        batch.puts = self.recording.approval_puts(entry, "started", "approved")
+        swept = False
+        while True:
+            try:
+                if io.is_async:
+                    await self.recording.commit(io, batch)
+                else:
+                    self.recording.write(batch)
+                return rows
+            except HoldRefused as error:
+                plugin, hold = holds[error.index]
+                if not swept:
+                    swept = True
+                    if self.rein.lease.sweep(hold.account):
+                        continue
+                if self.engine.observe:
+                    self.journal.note_observed(event, plugin, "hold_refused")
+                    holds = [h for h in holds if h[1] is not hold]
+                    batch.holds = rows = [r for r in rows if r is not rows[error.index]]
+                    continue
+                refusal = accounts.refused(call, hold, error, plugin)
+                if entry.happened:
+                    # Spent is spent: it is booked above the limit, and told.
+                    entry.refusal = entry.refusal or refusal
+                    rows[error.index].limit = accounts.NO_LIMIT
+                    continue
+                if hold.on_refused == "wait" and (not deadline or time.monotonic() < deadline):
+                    raise
+                await self.engine.refuse(io, entry, call, tree, refusal)

@@ -280,11 +280,28 @@ def test_a_pipe_gets_plain_text_with_whole_values(stored, env):
 
 @pytest.mark.parametrize(("env", "plain"), [({}, False), ({"NO_COLOR": "1"}, True)])
 def test_a_terminal_gets_colours_unless_it_asks_not_to(stored, env, plain):
+    seen = on_a_terminal(stored, "sessions", COLUMNS="200", **env)
+    assert b"COMPLETED" in seen
+    assert (b"\x1b[" in seen) is not plain
+
+
+def test_a_narrow_terminal_gets_short_ids_and_whole_words(stored):
+    rows = stored.look("sessions", "--json").tree["sessions"]
+    listed = on_a_terminal(stored, "sessions", COLUMNS="80").decode()
+    for row in rows:
+        assert re.search(rf"{row['id'][:12]} .*{row['display_state']}", listed)
+        assert row["id"] not in listed
+    shown = on_a_terminal(stored, "show", rows[1]["id"], COLUMNS="80").decode()
+    assert re.search(r"pay .*unknown", shown)
+    assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in shown.splitlines()) <= 80
+
+
+def on_a_terminal(stored, *arguments, **env):
     near, far = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "checkrein.cli", "sessions"],
+        [sys.executable, "-m", "checkrein.cli", *arguments],
         cwd=stored.folder,
-        env=stored.env(TERM="xterm", COLUMNS="200", **env),
+        env=stored.env(TERM="xterm", **env),
         stdout=far,
         stderr=far,
         stdin=far,
@@ -301,8 +318,7 @@ def test_a_terminal_gets_colours_unless_it_asks_not_to(stored, env, plain):
         seen += piece
     os.close(near)
     assert process.wait() == 0
-    assert b"COMPLETED" in seen
-    assert (b"\x1b[" in seen) is not plain
+    return seen
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(stored):

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from datetime import UTC, datetime
 from typing import Any, TextIO
+
+NARROW = 14
+"""Characters that a column of long texts has on a terminal, at least."""
+
+WIDE = 120
+"""Characters of a line from which on a terminal is given everything side by side."""
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
@@ -73,11 +80,17 @@ class Out:
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
         self.rich = not as_json and is_rich(sys.stdout)
+        self.narrow = self.rich and shutil.get_terminal_size().columns < WIDE
 
     def document(self, value: Any) -> None:
         """The one JSON document, if asked for."""
         if self.as_json:
             say(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+    def id(self, id: str) -> str:
+        """An id for a table: on a narrow terminal as much of it as names one thing."""
+        head, dash, tail = id.rpartition("-")
+        return f"{head}{dash}{tail[:12]}" if self.narrow else id
 
     def line(self, text: str = "") -> None:
         """A line for people."""
@@ -119,13 +132,18 @@ class Out:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-        for index, name in enumerate(head):
-            # The first column is what people copy: never broken.
-            table.add_column(name, overflow="fold", no_wrap=index == 0)
+        console = Console()
+        used = [i for i in range(len(head)) if i == 0 or any(row[i] for row in rows)]
+        widths = {i: max(len(line[i]) for line in [head, *rows]) for i in used}
+        whole = _unbroken(widths, console.width - 2 * len(used))
+        table = Table(
+            box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0)
+        )
+        for i in used:
+            table.add_column(head[i], overflow="fold", no_wrap=i in whole)
         for row in rows:
-            table.add_row(*(Text(cell, style=_style(cell)) for cell in row))
-        Console().print(table)
+            table.add_row(*(Text(row[i], style=_style(row[i])) for i in used))
+        console.print(table)
 
     @contextmanager
     def working(self, text: str) -> Iterator[None]:
@@ -141,6 +159,16 @@ class Out:
 
         with Console(stderr=True).status(clean(text)), redirect_stdout(sys.stderr):
             yield
+
+
+def _unbroken(widths: Mapping[int, int], room: int) -> set[int]:
+    """Columns that keep to one line: the first, which people copy, and the narrowest that fit."""
+    whole = {0}
+    for column in sorted(widths, key=lambda i: (i != 0, widths[i])):
+        others = len(widths) - len(whole | {column})
+        if sum(widths[i] for i in whole | {column}) + NARROW * others <= room:
+            whole.add(column)
+    return whole
 
 
 _GOOD = {"COMPLETED", "REVERTED", "ok", "undone", "done", "absent", "approved"}

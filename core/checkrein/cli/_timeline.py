@@ -89,6 +89,8 @@ def _ended(entry: Entry, event: Event) -> None:
         entry.undo = f"none: {view['not_undoable']}"
     elif "plan" in view:
         entry.undo = str(view["plan"])
+    if entry.state == "not_done":
+        entry.undo = ""
 
 
 def _other(event: Event) -> Entry:

@@ -40,7 +40,7 @@ def approvals(
         out.document({"approvals": [_tree(request) for request in waiting]})
         rows = [
             (
-                r.id,
+                out.id(r.id),
                 r.agent,
                 f"{r.tool}({_arguments(r)})",
                 f"{r.reason} [{r.rule}]" if r.rule else r.reason,

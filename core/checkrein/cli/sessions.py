@@ -45,7 +45,7 @@ def sessions(
                 break
         out.document({"sessions": [_tree(*pair) for pair in found], "next": after})
         rows = [
-            (row.id, shown, row.body.get("agent", ""), since(row.created, now),
+            (out.id(row.id), shown, row.body.get("agent", ""), since(row.created, now),
              since(row.updated, now), compact(row.body.get("intent", ""), 60))
             for row, shown in found
         ]  # fmt: skip

@@ -21,6 +21,10 @@ WIDTH = 80
 """Characters of arguments and results that the timeline shows."""
 
 
+HEAD = ("time", "step", "what", "verdict", "state", "cost", "undo", "detail")
+NARROW_HEAD = ("time", "step", "what", "state", "detail")
+
+
 @command
 def show(
     *,
@@ -70,8 +74,11 @@ def show(
             )  # fmt: skip
             return 0
         _head(out, row, state, spend)
-        head = ("time", "step", "what", "verdict", "state", "cost", "undo", "detail")
-        out.table(head, [_row(entry) for entry in entries], empty="nothing happened")
+        head: tuple[str, ...] = HEAD
+        rows = [_row(entry) for entry in entries]
+        if out.narrow:
+            head, rows = NARROW_HEAD, [_narrow(row) for row in rows]
+        out.table(head, rows, empty="nothing happened")
         if reveal:
             _print_payloads(out, entries, payloads)
     return 0
@@ -114,6 +121,13 @@ def _row(entry: Entry) -> tuple[object, ...]:
         when(entry.at)[11:19], "" if entry.step is None else entry.step, what, entry.verdict,
         entry.state, cost, entry.undo, detail,
     )  # fmt: skip
+
+
+def _narrow(row: tuple[object, ...]) -> tuple[object, ...]:
+    """A row in fewer columns: what is often empty goes to the detail."""
+    time, step, what, verdict, state, cost, undo, detail = row
+    more = (verdict, cost, f"undo {undo}" if undo else "", detail)
+    return time, step, what, state, "; ".join(str(text) for text in more if text)
 
 
 # -- exact values

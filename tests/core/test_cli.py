@@ -90,7 +90,7 @@ def test_no_command_prints_the_help_and_version_the_version(desk):
         (["audit", "nothing"], "nothing"),
         (["audit"], "checkrein audit --help"),
         (["doctor", "--repair"], "--rebuild"),
-        (["init", "--framework", "django"], "use one of python, langchain"),
+        (["init", "--framework", "django"], "use one of python, langchain, crewai, openai-agents"),
         (["sessions", "--config", "missing.toml"], "checkrein init"),
         (["sessions", "--store", "memory:"], "sqlite:///checkrein.db"),
         (["sessions", "--store", "oracle://x"], "unknown scheme"),

@@ -18,7 +18,11 @@ def init(
     place: Place,
     out: Out,
     framework: Annotated[
-        str, typer.Option(metavar="NAME", help="Whose use the file shows: python or langchain.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Whose use the file shows: python, langchain, crewai or openai-agents.",
+        ),
     ] = "python",
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
 ) -> int:

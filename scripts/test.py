@@ -82,8 +82,7 @@ def count(report: Path) -> Count:
     """Add up pytest's report; a run that left none counts as one failure."""
     if not report.is_file():
         return Count(failed=1)
-    # Written a moment ago by our own pytest.
-    suites = ET.parse(report).getroot().iter("testsuite")  # noqa: S314
+    suites = ET.parse(report).getroot().iter("testsuite")  # noqa: S314 - of our own pytest
     total = Count()
     for suite in suites:
         failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))

@@ -197,11 +197,11 @@ def new_call(*fields: Any) -> Call:
     """`Call(*fields)`, without the price of a frozen `__init__`."""
     draft = _CallDraft(*fields)
     draft.__class__ = Call
-    return draft  # type: ignore[no-any-return]
+    return draft  # type: ignore[no-any-return]  # it has become one
 
 
 def new_outcome(*fields: Any) -> Outcome:
     """`Outcome(*fields)`, without the price of a frozen `__init__`."""
     draft = _OutcomeDraft(*fields)
     draft.__class__ = Outcome
-    return draft  # type: ignore[no-any-return]
+    return draft  # type: ignore[no-any-return]  # it has become one

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from checkrein._io import in_thread, is_awaitable, running_loop
@@ -48,8 +49,8 @@ class Asking:
         if not impls:
             self._done.set()
         for impl in impls:
-            future = in_thread(lambda impl=impl: impl(self.call, self.request), "checkrein-ask")  # type: ignore[misc]
-            future.add_done_callback(lambda done, impl=impl: self._returned(impl, done))  # type: ignore[misc]
+            future = in_thread(partial(impl, self.call, self.request), "checkrein-ask")
+            future.add_done_callback(partial(self._returned, impl))
 
     def _returned(self, impl: Impl, done: Future[Any]) -> None:
         error = done.exception()

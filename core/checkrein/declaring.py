@@ -47,4 +47,4 @@ def supervised(
 
         twin = now
     twin.__checkrein_tool__ = tool
-    return twin  # type: ignore[no-any-return]
+    return twin  # type: ignore[no-any-return]  # as `wraps` left it

@@ -55,8 +55,11 @@ _CALLABLE = (
     types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType,
     functools.partial,
 )  # fmt: skip
-_CONTEXTS = (contextlib._GeneratorContextManager, contextlib._AsyncGeneratorContextManager)  # noqa: SLF001
-# They have no public name, and what they yield may be an object of the client.
+# What they yield may be an object of the client.
+_CONTEXTS = (
+    contextlib._GeneratorContextManager,  # noqa: SLF001 - it has no public name
+    contextlib._AsyncGeneratorContextManager,  # noqa: SLF001 - as above
+)
 _DATA = (str, bytes, bytearray, int, float, complex, list, tuple, dict, set, frozenset)
 
 
@@ -293,7 +296,7 @@ class Node:
         vars(twin).pop("__wrapped__", None)
         with contextlib.suppress(TypeError, ValueError):
             twin.__signature__ = inspect.signature(raw)
-        return twin  # type: ignore[no-any-return]
+        return twin  # type: ignore[no-any-return]  # one of the two functions above
 
 
 class _Bound:

@@ -339,6 +339,12 @@ class Connections:
             self._closed = True
             self._close_all()
 
+    def __del__(self) -> None:
+        # Nobody closed the store, and nobody can use it any more: no lock is needed.
+        if not getattr(self, "_closed", True) and self._pid == getpid():
+            self._closed = True
+            self._close_all()
+
 
 def _nap(least: float, most: float) -> None:
     # At random, so that two waiters do not wake together again and again.

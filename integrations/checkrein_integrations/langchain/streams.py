@@ -202,12 +202,12 @@ class FilteredChatModel(BaseChatModel):
         self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
     ) -> ChatResult:
         # Without the run manager: it would report the unfiltered tokens.
-        return self._finished(self.inner._generate(messages, stop=stop, **kwargs))  # noqa: SLF001
+        return self._finished(self.inner._generate(messages, stop=stop, **kwargs))  # noqa: SLF001 - as a model calls another
 
     async def _agenerate(
         self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any
     ) -> ChatResult:
-        result = await self.inner._agenerate(messages, stop=stop, **kwargs)  # noqa: SLF001
+        result = await self.inner._agenerate(messages, stop=stop, **kwargs)  # noqa: SLF001 - as a model calls another
         return self._finished(result)
 
     def _stream(
@@ -216,7 +216,7 @@ class FilteredChatModel(BaseChatModel):
         channels = self.openers()
         delivery = _Delivery(channels)
         try:
-            for chunk in self.inner._stream(messages, stop=stop, **kwargs):  # noqa: SLF001
+            for chunk in self.inner._stream(messages, stop=stop, **kwargs):  # noqa: SLF001 - as a model calls another
                 for out in delivery.feed(chunk):
                     yield _reported(out, run_manager)
             for out in delivery.end():
@@ -230,7 +230,7 @@ class FilteredChatModel(BaseChatModel):
         channels = self.openers()
         delivery = _Delivery(channels)
         try:
-            async for chunk in self.inner._astream(messages, stop=stop, **kwargs):  # noqa: SLF001
+            async for chunk in self.inner._astream(messages, stop=stop, **kwargs):  # noqa: SLF001 - as a model calls another
                 for out in delivery.feed(chunk):
                     if run_manager is not None:
                         await run_manager.on_llm_new_token(out.text, chunk=out)

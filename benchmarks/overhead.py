@@ -448,8 +448,10 @@ def main() -> None:
         }
         lines = [
             "# Benchmarks", "",
-            "Made by `python3 benchmarks/overhead.py --write`, which makes its own environment "
-            "(`python3 benchmarks/redaction.py` measures redaction alone), on:", "",
+            (
+                "Made by `python3 benchmarks/overhead.py --write`, which makes its own environment "
+                "(`python3 benchmarks/redaction.py` measures redaction alone), on:"
+            ), "",
             f"> {machine()}", "",
             (
                 f"CPU time unless it says otherwise; medians over {rounds} interleaved rounds; "

@@ -447,7 +447,11 @@ def main() -> None:
             "memory": lambda: memory(folder, scale),
         }
         lines = [
-            "# Benchmarks", "", "Made by `python3 benchmarks/overhead.py --write` on:", "",
+            "# Benchmarks", "",
+            (
+                "Made by `python3 benchmarks/overhead.py --write`, which makes its own environment "
+                "(`python3 benchmarks/redaction.py` measures redaction alone), on:"
+            ), "",
             f"> {machine()}", "",
             (
                 f"CPU time unless it says otherwise; medians over {rounds} interleaved rounds; "

@@ -13,6 +13,8 @@ from time import perf_counter, time_ns
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from opentelemetry import trace
+
 from checkrein.call import Call, Outcome
 from checkrein.codec import is_flat, is_flat_value
 from checkrein.entry import CURRENT, OPTIONS, Entry, undone_around
@@ -40,6 +42,9 @@ class Plain:
         self.now = engine.now
         self.real_time = engine.now is engine.rein.real_clock
         self.tracer = engine.telemetry.tracer
+        self.none = engine.telemetry.none
+        """What the global provider is where nothing can be recorded: then `tracer` need not be
+        asked."""
         self.ids = engine.ids
         self.possible = not engine.hooked and not engine.observe and engine.journal.record == "all"
 
@@ -56,7 +61,9 @@ class Plain:
         session = ACTIVE.get()
         if session is None or session.rein is not self.rein:
             session = self.rein.current_session()
-        if session.labels or session.task or OPTIONS.get() or self.tracer() is not None:
+        if session.labels or session.task or OPTIONS.get():
+            return NOT_PLAIN
+        if getattr(trace, "_TRACER_PROVIDER", self) is not self.none and self.tracer() is not None:
             return NOT_PLAIN
         try:
             arguments: dict[str, Any] = tool.binder(*args, **kwargs)  # type: ignore[misc]  # plain
@@ -84,12 +91,16 @@ class Plain:
         real = self.real_time
         at = time_ns() // 1000 if real else self.now()
         intent = NewEvent("intent", call_id, at, view, SAME, 1)
+        running = session.running
+        # Before the intent: a rollback that sees it must know that it is being executed.
+        running.add(call_id)
         try:
             self.store.append(id, intent, fence=session.fence, admit=True, durable=True)
-        except FencedOut as error:
-            raise lost(id) from error
-        running = session.running
-        running.add(call_id)
+        except BaseException as error:
+            running.discard(call_id)
+            if isinstance(error, FencedOut):
+                raise lost(id) from error
+            raise
         token = CURRENT.set((id, call_id, current))
         started = perf_counter()
         try:

@@ -22,10 +22,13 @@ _OPERATION = {"tool": "execute_tool", "model": "chat", "undo": "execute_tool"}
 class Telemetry:
     """Opens and closes spans; never sets the global provider."""
 
-    __slots__ = ("_given", "_tracer", "_tracer_of")
+    __slots__ = ("_given", "_tracer", "_tracer_of", "none")
 
     def __init__(self, provider: trace.TracerProvider | None = None) -> None:
         self._given = provider
+        self.none: object = None if provider is None else self
+        """The value of the global provider with which nothing is recorded; itself if one was
+        given."""
         self._tracer: trace.Tracer | None = None
         self._tracer_of: object = None
         if provider is None:

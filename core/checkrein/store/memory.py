@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from checkrein.errors import CheckreinError, ConfigError, StoreUnavailable
 from checkrein.store import (
+    SAME,
     Balance,
     Batch,
     Committed,
@@ -111,7 +112,12 @@ class MemoryStore:
         durable: bool = False,
     ) -> Committed:
         """Commit one event and nothing else."""
-        kept = keep(event)
+        call = event.call
+        if event.payload is SAME and event.kind and call.isascii():
+            # As `keep` does it, without the call: this is the path of a plain call.
+            kept: Kept = (call, event.kind, event.attempt, event.at, event.view, SAME)
+        else:
+            kept = keep(event)
         lock = self._lock
         lock.acquire()
         try:
@@ -124,21 +130,20 @@ class MemoryStore:
                 or (admit and not known.open)
             ):
                 raise refusal(session, event, fence, known)
-            kind = event.kind
-            if kind in SINGLE:
+            if kept[1] in SINGLE:
                 # One look into the set, not two: did it grow?
                 single = self._single
                 before = len(single)
                 single.add(kept[:3])
                 if len(single) == before:
-                    raise duplicate(event.call, kind, event.attempt)
+                    raise duplicate(*kept[:3])
             log = self._log
             log.append(kept)
             self._log_owners.append(known)
             seq = len(log)
             numbers = known.numbers
             numbers.append(seq)
-            known.updated = event.at
+            known.updated = kept[3]
             self._version += 1
             done = Committed(seq, len(numbers) + 1, known.rollback)
         finally:

@@ -7,10 +7,7 @@ a re-used pid has another). On other hosts a lease counts as lost when it was no
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 import threading
-import uuid
 from functools import cache
 from pathlib import Path
 
@@ -41,9 +38,9 @@ def host() -> str:
     Containers may share name, boot id and store: a pid of one says nothing in the other.
     """
     try:
-        return f"{socket.gethostname()} {Path('/proc/self/ns/pid').readlink()}"
+        return f"{os.uname().nodename} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
-        return socket.gethostname()
+        return os.uname().nodename
 
 
 @cache
@@ -71,6 +68,8 @@ def started(pid: int) -> str:
 
 
 def _started_by_ps(pid: int) -> str:
+    import subprocess
+
     try:
         done = subprocess.run(  # noqa: S603 - fixed command, a number as argument
             ["ps", "-o", "lstart=", "-p", str(pid)],  # noqa: S607 - found where the system has it
@@ -86,7 +85,7 @@ def _started_by_ps(pid: int) -> str:
 def this_process(now: int) -> OwnerRow:
     """A new lease for this process."""
     pid = os.getpid()
-    return OwnerRow(uuid.uuid4().hex, host(), boot(), pid, started(pid), now)
+    return OwnerRow(os.urandom(16).hex(), host(), boot(), pid, started(pid), now)
 
 
 def alive(owner: OwnerRow | None, now: int) -> bool:

@@ -55,8 +55,8 @@ class World:
     def undo(self, name, key):
         self.now("before -" + name)
         # The world honours the key: one effect, however often it is asked for.
-        self.run("INSERT INTO log (name, key) SELECT ?1, ?2 WHERE NOT EXISTS "
-                 "(SELECT 1 FROM log WHERE key = ?2)", "-" + name, key)
+        self.run("INSERT INTO log (name, key) SELECT ?, ? WHERE NOT EXISTS "
+                 "(SELECT 1 FROM log WHERE key = ?)", "-" + name, key, key)
         self.now("after -" + name)
 
     def probe(self, name):

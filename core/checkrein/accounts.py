@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from checkrein.call import NANO, Call, Outcome
-from checkrein.errors import BudgetExceeded, HoldRefused
-from checkrein.store import HoldRow, OpenHold, SettleRow
+from checkrein.errors import BudgetExceeded, CheckreinError, HoldRefused
+from checkrein.store import HoldRow, OpenHold, Put, SettleRow, StreakStep
 from checkrein.verdicts import Hold
 
 NO_LIMIT = 2**61
@@ -37,10 +38,14 @@ def actual(row: HoldRow | OpenHold, outcome: Outcome) -> int:
     `not_done` gives back. What could not be measured is charged in full: a missing price or
     a lost reply is never free.
     """
+    if row.settle == "streak":
+        return row.amount if _failed(row, outcome) else 0
     if outcome.state == "not_done" or row.settle == "release":
         return 0
-    if row.settle == "keep":
+    if row.settle in ("keep", "once"):
         return row.amount
+    if row.account in outcome.amounts:
+        return max(0, outcome.amounts[row.account])
     if row.unit == "usd" and outcome.cost is not None and outcome.cost_state != "unpriced":
         return max(0, outcome.cost)
     if row.unit == "tokens" and outcome.usage is not None:
@@ -52,7 +57,45 @@ def actual(row: HoldRow | OpenHold, outcome: Outcome) -> int:
 
 def settle_rows(rows: Iterable[HoldRow | OpenHold], outcome: Outcome) -> list[SettleRow]:
     """Close every hold of a call by what became of it."""
-    return [SettleRow(row.id, actual(row, outcome)) for row in rows]
+    return [SettleRow(row.id, actual(row, outcome), _step(row, outcome)) for row in rows]
+
+
+def _failed(row: HoldRow | OpenHold, outcome: Outcome) -> bool:
+    """Whether an outcome counts in an account of failures in a row.
+
+    A plugin's measure decides; without one, what an application or a service raised does. A
+    veto, a cancellation and a framework's own signals say nothing about a tool.
+    """
+    measured = outcome.amounts.get(row.account)
+    if measured is not None:
+        return measured > 0
+    return isinstance(outcome.error, Exception) and not isinstance(outcome.error, CheckreinError)
+
+
+def _step(row: HoldRow | OpenHold, outcome: Outcome) -> StreakStep:
+    if row.settle != "streak":
+        return ""
+    if _failed(row, outcome):
+        return "book"
+    return "clear" if outcome.state == "done" else ""
+
+
+def paid(rows: Iterable[HoldRow | OpenHold]) -> tuple[list[Any], list[Any]]:
+    """(holds of money and tokens, all others): what was used up, and what is only counted."""
+    money: list[Any] = []
+    others: list[Any] = []
+    for row in rows:
+        (money if row.unit in ("usd", "tokens") else others).append(row)
+    return money, others
+
+
+def marks(rows: Iterable[HoldRow | OpenHold], outcome: Outcome) -> list[Put]:
+    """Records of what may happen once: which call it was, and what is known of its effect."""
+    return [
+        Put("once", row.account, outcome.state, {"call": row.call}, row.session)
+        for row in rows
+        if row.settle == "once" and outcome.state != "not_done"
+    ]
 
 
 def overrun(rows: Iterable[HoldRow | OpenHold], outcome: Outcome) -> list[str]:
@@ -62,6 +105,8 @@ def overrun(rows: Iterable[HoldRow | OpenHold], outcome: Outcome) -> list[str]:
 
 def amount_text(amount: int, unit: str) -> str:
     """An amount as people read it."""
+    if unit == "amount":
+        return f"{amount / NANO:g}"
     return f"${amount / NANO:.4f}" if unit == "usd" else f"{amount} {unit}"
 
 
@@ -70,7 +115,8 @@ def refused(call: Call, hold: Hold, error: HoldRefused, plugin: str) -> BudgetEx
     window = f" within {hold.window:g} s" if hold.window else ""
     held = f", {amount_text(error.held, hold.unit)} held by running calls" if error.held else ""
     return BudgetExceeded(
-        f"limit {amount_text(hold.limit, hold.unit)}{window} of {hold.account}: "
+        hold.reason
+        or f"limit {amount_text(hold.limit, hold.unit)}{window} of {hold.account}: "
         f"{amount_text(error.spent, hold.unit)} spent{held}, "
         f"{amount_text(hold.amount, hold.unit)} needed",
         account=hold.account,
@@ -79,4 +125,5 @@ def refused(call: Call, hold: Hold, error: HoldRefused, plugin: str) -> BudgetEx
         call_id=call.id,
         plugin=plugin,
         halt=hold.halt,
+        code=hold.code,
     )

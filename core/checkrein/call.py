@@ -151,6 +151,8 @@ class Outcome:
     attempts: int = 1
     source: str = "call"
     """`call` if it ran, else who answered."""
+    amounts: Mapping[str, int] = field(default_factory=lambda: _EMPTY)
+    """What plugins measured for holds of theirs, by account."""
 
     def replace(self, **changes: Any) -> Outcome:
         """Return a copy with `changes`."""

@@ -10,12 +10,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from checkrein.call import Call, Outcome
+from checkrein.call import Call, Outcome, ToolInfo
 from checkrein.errors import Denied
 from checkrein.judging import NOTHING, HookFailed, asked, judged, run_hook
 from checkrein.verdicts import Answer, Ask, Deny, Fallback, Hold, Replace, Retry, Rewrite
 
 if TYPE_CHECKING:
+    from logging import Logger
+
     from checkrein._io import IO
     from checkrein.manager import Impl
 
@@ -43,6 +45,15 @@ class Checked:
     def waits(self) -> bool:
         """Whether a refused hold shall be waited for."""
         return any(hold.on_refused == "wait" for _, hold in self.holds)
+
+    @property
+    def shares(self) -> bool:
+        """Whether the result of a call that holds the same may be the answer to this one.
+
+        Where more than the running call is counted, a second one finds no room; only what is
+        given back at the end can be taken by both, one after the other.
+        """
+        return any(hold.on_refused == "wait" and hold.settle == "release" for _, hold in self.holds)
 
 
 class PreFold:
@@ -81,8 +92,10 @@ class PreFold:
             given.append(verdict)
             if verdict is not None:
                 for new in _rewrites(verdict, original):
+                    if new.arguments is not call.arguments or new.name != call.name:
+                        # A shorter timeout alone makes no other call of it for those before.
+                        last_rewrite = index
                     call = new
-                    last_rewrite = index
                     checked.notes.append((impl.plugin, "rewrite"))
         if call is not original:
             call = await self._agree(original, call, last_rewrite, given, checked)
@@ -180,11 +193,27 @@ def _rewritten(original: Call, new: Call) -> Call:
     if new.tool is not original.tool:
         before, after = original.tool.timeout, new.tool.timeout
         if after is not None and (before is None or after < before):
-            import dataclasses
-
-            tool = dataclasses.replace(original.tool, timeout=after)
+            tool = _limited(original.tool, after)
     name = new.name if original.kind == "model" else original.name
     return original.replace(arguments=new.arguments, name=name, tool=tool)
+
+
+_LIMITED: dict[int, tuple[ToolInfo, float, ToolInfo]] = {}
+"""By identity of a declaration: it, a timeout, and its copy with that timeout."""
+
+
+def _limited(tool: ToolInfo, timeout: float) -> ToolInfo:
+    """`tool` with another timeout; the same copy for every call, as long as that is."""
+    known = _LIMITED.get(id(tool))
+    if known is not None and known[0] is tool and known[1] == timeout:
+        return known[2]
+    import dataclasses
+
+    limited = dataclasses.replace(tool, timeout=timeout)
+    if len(_LIMITED) >= 1024:
+        _LIMITED.clear()
+    _LIMITED[id(tool)] = (tool, timeout, limited)
+    return limited
 
 
 def _rewrites(verdict: Any, original: Call) -> list[Call]:
@@ -255,6 +284,34 @@ async def fold_post(
         folded.changed = True
         folded.retry = folded.fallback = None
     return folded
+
+
+async def fold_denied(
+    io: IO, chain: Sequence[Impl], timeout: float | None, call: Call, denied: Denied, log: Logger
+) -> tuple[Outcome | None, list[tuple[str, str]]]:
+    """Fold `on_denied`: what the caller gets instead of a refusal, if anything.
+
+    A Deny is stricter than every Answer. A plugin that fails is logged: the refusal stands.
+    """
+    found: Outcome | None = None
+    final = False
+    notes: list[tuple[str, str]] = []
+    for impl in chain:
+        try:
+            verdict = await run_hook(io, impl, timeout, call, denied)
+        except HookFailed as error:
+            log.error("%s %s: %s", call.name, call.id, error)
+            continue
+        for part in verdict if type(verdict) is tuple else (verdict,):
+            if type(part) is Deny:
+                notes.append((impl.plugin, "deny"))
+                denied.halt = denied.halt or part.halt
+                final = True
+            elif type(part) is Answer:
+                notes.append((impl.plugin, "answer"))
+                source = part.source or impl.plugin
+                found = found or Outcome("not_done", part.value, attempts=0, source=source)
+    return (None if final else found), notes
 
 
 def misfit(call: Call, wrong: str) -> Denied:

@@ -15,15 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 from checkrein._io import refuse_on_loop
 from checkrein.call import Call, Outcome, new_call, new_outcome
-from checkrein.checks import Checked, PreFold, changed_in_place, fold_post, misfit
+from checkrein.checks import (
+    Checked,
+    PreFold,
+    changed_in_place,
+    fold_denied,
+    fold_post,
+    misfit,
+)
 from checkrein.codec import decode_arguments, encode_arguments, is_flat
 from checkrein.entry import CURRENT, OPTIONS, Entry, inside, outermost, seen, undone_around
 from checkrein.errors import Conflict, Denied, HoldRefused, Unencodable
 from checkrein.execution import Execution
-from checkrein.intents import Intents
+from checkrein.intents import Intents, moved
 from checkrein.journal import Journal
 from checkrein.recording import Recording
-from checkrein.store import Batch, Store
+from checkrein.store import Batch
 from checkrein.telemetry import use
 
 if TYPE_CHECKING:
@@ -62,6 +69,7 @@ class Engine:
         """Use these hooks from the next call on."""
         self.pre = chains["pre_call"]
         self.post = chains["post_call"]
+        self.denials = chains["on_denied"]
         self.external = any(impl.external for impl in self.pre)
         self.hooked = any(chains.values())
         self.execution.take(chains)
@@ -120,12 +128,25 @@ class Engine:
         outcome: Outcome | None = None
         problem: BaseException | None = None
         try:
-            if span is None:
-                outcome = await self._life(io, entry, call, tree, flat, None)
-            else:
-                with use(span):
-                    outcome = await self._life(io, entry, call, tree, flat, span)
+            try:
+                if span is None:
+                    outcome = await self._life(io, entry, call, tree, flat, None)
+                else:
+                    with use(span):
+                        outcome = await self._life(io, entry, call, tree, flat, span)
+            except Denied as denied:
+                if not self.denials:
+                    raise
+                outcome = await self._instead(io, entry, call, denied)
+                if outcome is None:
+                    raise
             problem = outcome.error
+            if self.denials and isinstance(problem, Denied) and problem.call_id == call_id:
+                # A result that is withheld; what was done stays done.
+                said = await self._instead(io, entry, call, problem)
+                if said is not None:
+                    outcome = outcome.replace(value=said.value, error=None, source=said.source)
+                problem = outcome.error
             return outcome
         except BaseException as error:
             problem = error
@@ -167,8 +188,9 @@ class Engine:
                 if checked.denied is not None and not lenient:
                     await self.refuse(io, entry, call, tree, checked.denied)
                 if checked.call is not call and not lenient:
-                    rewritten = True
+                    rewritten = checked.call.arguments is not call.arguments
                     call = checked.call
+                if rewritten:
                     wrong = entry.tool.misfit(call.arguments) if entry.run is None else ""
                     if wrong:
                         await self.refuse(io, entry, call, tree, misfit(call, wrong))
@@ -198,13 +220,14 @@ class Engine:
             if attempt != call.attempt:
                 call = call.replace(attempt=attempt)
             waits = checked is not None and checked.waits and not lenient
+            shares = waits and checked is not None and checked.shares
             change = self.store.changed() if waits else 0
             outcome: Outcome | None = None
             session.running.add(mark)
             try:
                 try:
                     rows = await self.intents.commit(io, entry, call, tree, flat, checked, deadline)
-                    if waits and await self._overtaken(io, entry, call, tree):
+                    if shares and await self._overtaken(io, entry, call, tree):
                         attempt += 1
                         check = True
                         continue
@@ -231,7 +254,7 @@ class Engine:
                 # Single flight: when the holder has ended, its result may be the answer.
                 deadline = deadline or time.monotonic() + self.rein.hold_wait
                 what = f"{call.name} {call.id}, of which another call is running,"
-                await io.wait(partial(_moved, self.store, change), deadline, what)
+                await io.wait(partial(moved, self.store, change), deadline, what)
                 check = True
                 continue
             error = outcome.error
@@ -304,6 +327,18 @@ class Engine:
         await self.commit(io, Batch(call.session, (event,), event.at))
         raise denied
 
+    async def _instead(self, io: IO, entry: Entry, call: Call, denied: Denied) -> Outcome | None:
+        """What the caller gets instead of a refusal, if a plugin has something.
+
+        The refusal stands as it is recorded: nothing runs. A plugin that fails changes nothing.
+        """
+        timeout = self.rein.hook_timeout
+        found, notes = await fold_denied(io, self.denials, timeout, call, denied, self.rein.log)
+        if found is not None:
+            encoded = self.recording.encoded(entry, found)
+            await self.recording.amend(io, call, self.journal.amended(call, found, encoded, notes))
+        return found
+
     async def _answer(
         self,
         io: IO,
@@ -342,7 +377,9 @@ class Engine:
             return outcome, None
         if tried is not None and not entry.happened:
             retry, fallback = folded.retry, folded.fallback
-            again = call.attempt - entry.tried < MOST_ATTEMPTS and self._repeatable(entry)
+            again = call.attempt - entry.tried < MOST_ATTEMPTS and (
+                entry.kind == "model" or entry.tool.info.idempotent
+            )
             if retry is not None and again:
                 # A pause would stop a running loop: the sync caller there gets what it has.
                 if io.can_wait() or retry.after == 0:
@@ -360,10 +397,3 @@ class Engine:
         if folded.asks and tried is not None and entry.kind != "undo":
             await self.rein.permissions.after(io, entry, call, folded)
         return folded.outcome, None
-
-    def _repeatable(self, entry: Entry) -> bool:
-        return entry.kind == "model" or entry.tool.info.idempotent
-
-
-def _moved(store: Store, seen: int) -> bool:
-    return store.changed() != seen

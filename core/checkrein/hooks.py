@@ -3,6 +3,7 @@
 Deciding hooks
     `pre_call`     before a call; may be evaluated any number of times, so it must be pure
     `post_call`    after a call; changes what the caller sees, never what is known of the effect
+    `on_denied`    a call was refused, or its result withheld: give its caller something else
     `on_approval`  a call waits for a person: tell somebody, or decide
     `on_rollback`  an effect is planned, or about to be undone
 
@@ -28,6 +29,7 @@ import pluggy
 from checkrein.verdicts import (
     Cause,
     Decision,
+    DeniedVerdict,
     Measured,
     PostVerdict,
     PreVerdict,
@@ -38,6 +40,7 @@ from checkrein.verdicts import (
 if TYPE_CHECKING:
     from checkrein.approval import ApprovalRequest
     from checkrein.call import Call, Outcome
+    from checkrein.errors import Denied
     from checkrein.rein import Rein
     from checkrein.store import Event
     from checkrein.verdicts import Deny
@@ -91,6 +94,13 @@ class Plugin:
     def post_call(self, call: Call, outcome: Outcome) -> PostVerdict | Awaitable[PostVerdict]:
         """Look at the outcome; change what the caller sees."""
 
+    def on_denied(self, call: Call, denied: Denied) -> DeniedVerdict | Awaitable[DeniedVerdict]:
+        """Say what the caller gets instead of a refusal, or that it ends the run.
+
+        `Answer`: this value instead of the error. `Deny(halt=True)`: the refusal ends the run.
+        The call does not run either way.
+        """
+
     def on_approval(self, call: Call, request: ApprovalRequest) -> Decision | Awaitable[Decision]:
         """Tell somebody (return None), or decide."""
 
@@ -129,6 +139,9 @@ class Spec:
     def post_call(self, call: Call, outcome: Outcome) -> PostVerdict | Awaitable[PostVerdict]: ...
 
     @hookspec
+    def on_denied(self, call: Call, denied: Denied) -> DeniedVerdict | Awaitable[DeniedVerdict]: ...
+
+    @hookspec
     def on_approval(
         self, call: Call, request: ApprovalRequest
     ) -> Decision | Awaitable[Decision]: ...
@@ -157,6 +170,6 @@ class Spec:
     def close(self) -> None: ...
 
 
-DECIDING = ("pre_call", "post_call", "on_approval", "on_rollback")
+DECIDING = ("pre_call", "post_call", "on_denied", "on_approval", "on_rollback")
 HELPERS = ("open_stream", "view", "measure", "on_event", "start", "close")
 HOOKS = DECIDING + HELPERS

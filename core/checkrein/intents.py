@@ -10,7 +10,7 @@ from checkrein import accounts
 from checkrein.call import Call
 from checkrein.entry import Entry
 from checkrein.errors import HoldRefused
-from checkrein.store import Batch, HoldRow
+from checkrein.store import Batch, HoldRow, Store
 
 if TYPE_CHECKING:
     from checkrein._io import IO
@@ -78,6 +78,16 @@ class Intents:
                     entry.refusal = entry.refusal or refusal
                     rows[error.index].limit = accounts.NO_LIMIT
                     continue
-                if hold.on_refused == "wait" and (not deadline or time.monotonic() < deadline):
+                if (
+                    hold.on_refused == "wait"
+                    and error.spent + hold.amount <= hold.limit
+                    and (not deadline or time.monotonic() < deadline)
+                ):
+                    # Running calls hold what is missing: what is spent would not come back.
                     raise
                 await self.engine.refuse(io, entry, call, tree, refusal)
+
+
+def moved(store: Store, seen: int) -> bool:
+    """Whether anything may have been committed since `store.changed()` gave `seen`."""
+    return store.changed() != seen

@@ -272,6 +272,8 @@ class Journal:
                 self.log.error("measure of plugin %s is no measure", impl.plugin)
                 found.setdefault("cost_state", "estimated")
                 continue
+            if measured.amounts:
+                found["amounts"] = {**found.get("amounts", {}), **measured.amounts}
             for name, value in (
                 ("usage", measured.usage),
                 ("cost", measured.cost),
@@ -303,6 +305,14 @@ def _sound(measured: object) -> bool:
         (usage is None or (isinstance(usage, Usage) and usage.sound()))
         and (cost is None or (type(cost) is int and 0 <= cost < accounts.NO_LIMIT))
         and measured.state in (None, "reported", "estimated", "unpriced")
+        and (measured.amounts is None or _booked(measured.amounts))
+    )
+
+
+def _booked(amounts: object) -> bool:
+    return isinstance(amounts, Mapping) and all(
+        type(name) is str and type(n) is int and 0 <= n < accounts.NO_LIMIT
+        for name, n in amounts.items()
     )
 
 

@@ -9,6 +9,9 @@ from checkrein._io import Abandoned, forget, is_awaitable
 from checkrein.call import Call
 from checkrein.errors import WouldBlock
 from checkrein.verdicts import (
+    REFUSAL_CODES,
+    SETTLES,
+    UNITS,
     Answer,
     Approved,
     Ask,
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 ALLOWED: dict[str, tuple[type, ...]] = {
     "pre_call": (Rewrite, Deny, Ask, Answer, Hold),
     "post_call": (Replace, Retry, Fallback, Deny, Ask),
+    "on_denied": (Answer, Deny),
     "on_approval": (Approved, Rejected),
     "on_rollback": (Undo, Skip),
 }
@@ -130,6 +134,8 @@ def malformed(verdict: Any) -> str:
         for name, fits in rules.items():
             if not fits(getattr(verdict, name)):
                 return name
+    if type(verdict) is Hold and verdict.settle == "streak" and verdict.window is None:
+        return "window"
     return ""
 
 
@@ -142,12 +148,15 @@ def _sound(hold: Any) -> bool:
         and hold.limit >= 0
         and type(hold.account) is str
         and hold.account != ""
-        and hold.unit in ("usd", "tokens", "calls", "seconds")
-        and hold.window is None
-        and hold.settle in ("measured", "keep", "release")
+        and hold.unit in UNITS
+        and (hold.window is None or _positive(hold.window))
+        and hold.settle in SETTLES
         and type(hold.rule) is str
         and type(hold.halt) is bool
         and hold.on_refused in ("deny", "wait")
+        and type(hold.reason) is str
+        and hold.code in REFUSAL_CODES
+        and (hold.settle != "streak" or hold.window is not None)
     )
 
 
@@ -199,12 +208,14 @@ _FIELDS: dict[type, dict[str, Callable[[object], bool]]] = {
         "account": _named,
         "amount": _whole,
         "limit": _whole,
-        "unit": lambda v: v in ("usd", "tokens", "calls", "seconds"),
+        "unit": UNITS.__contains__,
         "window": lambda v: v is None or _positive(v),
-        "settle": lambda v: v in ("measured", "keep", "release"),
+        "settle": SETTLES.__contains__,
         "rule": _text,
         "halt": _flag,
         "on_refused": lambda v: v in ("deny", "wait"),
+        "reason": _text,
+        "code": REFUSAL_CODES.__contains__,
     },
     Retry: {"after": _seconds, "reason": _text},
     Fallback: {"model": _named},

@@ -84,7 +84,7 @@ class Lease:
         freed = False
         store = self._store
         for hold in store.holds(account=account):
-            if hold.settle != "release":
+            if hold.settle not in ("release", "streak"):
                 continue
             row = store.session(hold.session)
             if row is None or (row.owner and owner.alive(store.owner(row.owner), self._clock())):

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from checkrein.rein import Rein
 
 _REFUSALS: dict[str, type[Denied]] = {
-    "budget_exceeded": BudgetExceeded,
+    **dict.fromkeys(verdicts.REFUSAL_CODES, BudgetExceeded),
     "rejected": ApprovalRejected,
     "expired": ApprovalExpired,
 }
 """The kinds of denials by the code that is recorded."""
 
-_AGAIN = ("budget_exceeded", "check_failed", "no_approver")
+_AGAIN = (*verdicts.REFUSAL_CODES, "check_failed", "no_approver")
 """Codes of refusals that circumstances may lift: the call is evaluated again."""
 
 

@@ -55,15 +55,18 @@ class Recording:
         event = self.journal.outcome(
             call, outcome, self.encoded(entry, outcome), plan, why, rows, paused, kind
         )
-        return Batch(
-            call.session,
-            (event,),
-            event.at,
-            settles=accounts.settle_rows(rows, outcome) if rows else (),
-            puts=()
-            if paused or not entry.approved or kind != "outcome"
-            else self.approval_puts(entry, "done", "started"),
-        )
+        batch = Batch(call.session, (event,), event.at)
+        if rows:
+            if paused:
+                money, rows = accounts.paid(rows)
+                batch.settles = accounts.settle_rows(money, outcome)
+                # The call goes on later, and takes what it needs then.
+                outcome = outcome.replace(state="not_done", error=None)
+            batch.settles = (*batch.settles, *accounts.settle_rows(rows, outcome))
+            batch.puts = accounts.marks(rows, outcome)
+        if not paused and entry.approved and kind == "outcome":
+            batch.puts = (*batch.puts, *self.approval_puts(entry, "done", "started"))
+        return batch
 
     def record(self, batch: Batch, call: Call, outcome: Outcome) -> Committed:
         try:

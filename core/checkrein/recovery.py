@@ -175,7 +175,7 @@ class Recovery:
             effect = effect_of(self.store, hold.call)
             if effect is not None and not is_effect(effect.intent):
                 await self.undoing.resolve(io, effect, "unknown", None)
-            elif effect is None or hold.settle == "release":
+            elif effect is None or hold.settle in ("release", "streak"):
                 # Nothing runs any more; what may have acted stays charged until it is known.
                 batch = Batch(session, (), self.rein.clock(), settles=(SettleRow(hold.id, 0),))
                 await io.commit(batch)

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from checkrein.call import Call, CostState, Usage
 
-Unit: TypeAlias = Literal["usd", "tokens", "calls", "seconds"]
-Settle: TypeAlias = Literal["measured", "keep", "release"]
+Unit: TypeAlias = Literal["usd", "tokens", "calls", "seconds", "amount"]
+Settle: TypeAlias = Literal["measured", "keep", "release", "once", "streak"]
+RefusalCode: TypeAlias = Literal[
+    "budget_exceeded", "rate_limited", "iteration_limit", "possible_duplicate", "repeated_call",
+    "circuit_open",
+]  # fmt: skip
+"""What kind of limit refused a call, for people, models and alerts."""
+
+REFUSAL_CODES: tuple[str, ...] = get_args(RefusalCode)
+UNITS: tuple[str, ...] = get_args(Unit)
+SETTLES: tuple[str, ...] = get_args(Settle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +68,16 @@ class Answer:
 class Hold:
     """Take `amount` from `account` when, and only when, the call is about to run.
 
-    Amounts are integers: nano-dollars for `usd`, tokens, counts. A window is sliding and in
-    seconds. `measured` settles at the measured value, `keep` at the amount, `release` at
-    nothing.
+    Amounts are integers: nano-dollars for `usd`, billionths for `amount`, tokens, counts. A
+    window is sliding and in seconds. What it settles at:
+
+    `measured`  what was measured (`Measured.amounts` names the account, else usage and cost)
+    `keep`      the amount
+    `release`   nothing
+    `once`      the amount, and record `once` of the account tells which call it was
+    `streak`    the amount after a failure; a success empties the account, unless a failure was
+                booked after it had begun. A full account lets one call at a time through once
+                `window` seconds have passed since the last failure
     """
 
     account: str
@@ -73,6 +89,10 @@ class Hold:
     rule: str = ""
     halt: bool = False
     on_refused: Literal["deny", "wait"] = "deny"
+    """`wait`: as long as calls that are running hold what is missing, wait for them."""
+    reason: str = ""
+    """What people and models are told instead of the account's figures."""
+    code: RefusalCode = "budget_exceeded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +156,8 @@ class Measured:
     cost: int | None = None
     """Nano-dollars."""
     state: CostState | None = None
+    amounts: Mapping[str, int] | None = None
+    """What holds of `measured` and `streak` settle at, by account."""
 
 
 Cause: TypeAlias = Literal["plan", "error", "rejected", "explicit", "recover"]
@@ -144,5 +166,6 @@ Sink: TypeAlias = Literal["journal", "span", "person", "log", "webhook"]
 PreOne: TypeAlias = "Rewrite | Deny | Ask | Answer | Hold | None"
 PreVerdict: TypeAlias = "PreOne | tuple[PreOne, ...]"
 PostVerdict: TypeAlias = "Replace | Retry | Fallback | Deny | Ask | None"
+DeniedVerdict: TypeAlias = "Answer | Deny | None"
 Decision: TypeAlias = "Approved | Rejected | None"
 UndoVerdict: TypeAlias = "Undo | Skip | None"

@@ -10,6 +10,7 @@ import pytest
 
 from checkrein import Answer, Call, Deny, Hold, Plugin, Rein, errors
 from checkrein.call import Usage
+from checkrein.testing import Clock
 from checkrein.verdicts import Measured
 import contextlib
 
@@ -379,3 +380,143 @@ def test_spend_is_known_after_a_failed_run(go, store) -> None:
             go.call(rein, int, "x")
         spend = session.spend()
     assert (spend.nano_usd, spend.calls) == (9, 3)
+
+
+class Failing(Plugin):
+    """Counts failures in a row of every tool; `measured` decides what a failure is."""
+
+    def __init__(self, measured: int | None = None) -> None:
+        self.measured = measured
+
+    def pre_call(self, call: Call) -> Any:
+        return Hold("row", 1, "calls", 2, window=60, settle="streak", code="circuit_open")
+
+    def measure(self, call: Call, outcome: Any) -> Any:
+        return None if self.measured is None else Measured(amounts={"row": self.measured})
+
+
+def test_failures_in_a_row_close_an_account(go, store) -> None:
+    clock = Clock()
+    ran: list[int] = []
+
+    def tool(fail: bool) -> None:
+        ran.append(1)
+        if fail:
+            raise OSError("down")
+
+    with (
+        Rein(plugins=[Failing()], store=store, clock=clock) as rein,
+        rein.session(on_error="keep"),
+    ):
+        for fail in (True, False, True, True):
+            clock.advance(1)
+            with contextlib.suppress(OSError):
+                go.call(rein, tool, fail)
+        with pytest.raises(errors.BudgetExceeded) as refused:
+            go.call(rein, tool, False)
+        assert refused.value.code == "circuit_open"
+        clock.advance(60)
+        go.call(rein, tool, False)
+        go.call(rein, tool, False)
+    assert len(ran) == 6
+
+
+@pytest.mark.parametrize(("measured", "runs"), [(None, 2), (0, 5), (1, 2)])
+def test_a_measure_says_what_a_failure_is(go, store, measured, runs) -> None:
+    ran: list[int] = []
+
+    def tool() -> None:
+        ran.append(1)
+        raise OSError("down")
+
+    with Rein(plugins=[Failing(measured)], store=store) as rein, rein.session(on_error="keep"):
+        for _ in range(5):
+            with contextlib.suppress(OSError, errors.BudgetExceeded):
+                go.call(rein, tool)
+    assert len(ran) == runs
+
+
+def test_what_may_happen_once_tells_which_call_it_was(go, store) -> None:
+    with (
+        Rein(plugins=[Holds(Hold("one", 1, "calls", 1, settle="once"))], store=store) as rein,
+        rein.session() as session,
+    ):
+        go.call(rein, lambda: 1)
+        record = rein.store.record("once", "one")
+        assert record is not None and record.state == "done"
+        assert record.session == session.id
+        intents = [e.call for e in session.events() if e.kind == "intent"]
+        assert [record.body["call"]] == intents
+        with pytest.raises(errors.BudgetExceeded):
+            go.call(rein, lambda: 1)
+
+
+def test_a_plugin_measures_its_own_account(go, store) -> None:
+    class Own(Holds):
+        def measure(self, call: Call, outcome: Any) -> Any:
+            return Measured(amounts={"a": 7})
+
+    with Rein(plugins=[Own(Hold("a", 5, "calls", 100), Hold("b", 5, "calls", 9))]) as rein:
+        with rein.session():
+            go.call(rein, lambda: 1)
+        assert balance(rein, "a") == (7, 0)
+        assert balance(rein, "b") == (5, 0)
+
+
+def test_nobody_waits_for_what_is_spent(go, store) -> None:
+    hold = Hold("a", 1, "calls", 1, settle="keep", on_refused="wait", reason="once is enough")
+    with Rein(plugins=[Holds(hold)], store=store, hold_wait=3600) as rein, rein.session():
+        go.call(rein, lambda: 1)
+        with pytest.raises(errors.BudgetExceeded, match="once is enough"):
+            go.call(rein, lambda: 1)
+
+
+class Instead(Plugin):
+    def __init__(self, verdict: Any) -> None:
+        self.verdict = verdict
+
+    def on_denied(self, call: Call, denied: Any) -> Any:
+        if isinstance(self.verdict, Exception):
+            raise self.verdict
+        return self.verdict
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_refusal_may_be_answered(go, store, late) -> None:
+    class No(Plugin):
+        def pre_call(self, call: Call) -> Any:
+            return None if late else Deny("no")
+
+        def post_call(self, call: Call, outcome: Any) -> Any:
+            return Deny("no") if late else None
+
+    ran: list[int] = []
+    with (
+        Rein(plugins=[Instead(Answer("else")), No()], store=store) as rein,
+        rein.session() as session,
+    ):
+        assert go.call(rein, lambda: ran.append(1)) == "else"
+        kinds = [event.kind for event in session.events()]
+    assert ran == [1] * late
+    assert kinds[-2:] == (["amended", "amended"] if late else ["denied", "amended"])
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "halt"),
+    [
+        ([None], False),
+        ([Deny("stop", halt=True)], True),
+        ([Answer(1), Deny("stop", halt=True)], True),
+        ([ValueError("broken")], False),
+    ],
+)
+def test_a_refusal_stands_or_ends_the_run(go, store, verdicts, halt) -> None:
+    plugins: list[Any] = [Holds(Hold("a", 1, "calls", 0))]
+    plugins += [(f"instead{i}", Instead(verdict)) for i, verdict in enumerate(verdicts)]
+    with (
+        Rein(plugins=plugins, store=store) as rein,
+        rein.session(),
+        pytest.raises(errors.BudgetExceeded) as refused,
+    ):
+        go.call(rein, lambda: 1)
+    assert refused.value.halt is halt

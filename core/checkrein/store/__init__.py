@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from checkrein.store._opening import StoreOptions as StoreOptions
 from checkrein.store._opening import open_store as open_store
@@ -32,6 +32,11 @@ from checkrein.verdicts import Settle, Unit
 
 Tree: TypeAlias = Any
 """A JSON tree."""
+
+
+StreakStep: TypeAlias = Literal["", "book", "clear"]
+"""`book`: one more failure, at the batch's time. `clear`: there is none any more, unless one was
+booked after the hold was taken. Empty: as with any other hold."""
 
 
 class _Same:
@@ -94,6 +99,8 @@ class HoldRow:
     limit: int
     window: float | None
     settle: Settle
+    """`streak`: see `verdicts.Hold`; `window` is then what has to pass before a full account
+    lets one call through."""
     call: str
     session: str
 
@@ -108,6 +115,8 @@ class SettleRow:
 
     id: str
     actual: int
+    streak: StreakStep = ""
+    """What becomes of an account of failures in a row."""
 
 
 @dataclass(slots=True)

@@ -40,6 +40,10 @@ class _Account:
 
         undo.append(back)
 
+    def rested(self, at: int, span: int) -> bool:
+        """Whether the last booking is at least `span` old."""
+        return not self.bookings or self.bookings[-1][0] + span <= at
+
     def counted(self, at: int, span: int) -> int:
         """What was booked, or with `span` what of it counts at `at`."""
         if not span:
@@ -72,10 +76,13 @@ class Accounts:
                 f"{hold.unit}: use another account name"
             )
         span = 0 if hold.window is None else micros(hold.window)
-        if span:
+        if span and hold.settle != "streak":
             account.slide(at, span, undo)
-        counted = account.counted(at, span)
-        if counted + account.held + hold.amount > hold.limit:
+        streak = hold.settle == "streak"
+        counted = account.recent if streak else account.counted(at, span)
+        if counted + account.held + hold.amount > hold.limit and not (
+            streak and not account.held and account.rested(at, span)
+        ):
             raise HoldRefused(index, hold.account, counted, account.held)
         if hold.id in self._holds:
             raise Conflict(f"hold {hold.id} is taken already")
@@ -93,25 +100,52 @@ class Accounts:
         opened, _, _ = self._holds.pop(id)
         self._accounts[opened.account].held -= opened.amount
 
-    def settle(self, settle: SettleRow, undo: list[Callable[[], object]]) -> None:
+    def settle(self, settle: SettleRow, now: int, undo: list[Callable[[], object]]) -> None:
         """Close a hold and book; nothing happens if it is not there."""
         found = self._holds.pop(settle.id, None)
         if found is not None:
             opened, span, at = found
             account = self._accounts[opened.account]
             account.held -= opened.amount
-            self._book(account, settle.actual, span, at)
-            undo.append(lambda: self._unsettle(settle, found))
+            undo.append(lambda: self._reopen(found))
+            if settle.streak:
+                self._step(account, settle, at, now, undo)
+            else:
+                self._book(account, settle.actual, span, at)
+                undo.append(lambda: self._unbook(account, settle.actual, span, at))
 
-    def _unsettle(self, settle: SettleRow, closed: tuple[OpenHold, int, int]) -> None:
-        opened, span, at = closed
-        account = self._accounts[opened.account]
-        account.held += opened.amount
-        account.spent -= settle.actual
-        if span and settle.actual:
-            account.recent -= settle.actual
-            account.bookings.remove((at, settle.actual))
-        self._holds[settle.id] = closed
+    def _reopen(self, closed: tuple[OpenHold, int, int]) -> None:
+        opened = closed[0]
+        self._accounts[opened.account].held += opened.amount
+        self._holds[opened.id] = closed
+
+    @staticmethod
+    def _unbook(account: _Account, actual: int, span: int, at: int) -> None:
+        account.spent -= actual
+        if span and actual:
+            account.recent -= actual
+            account.bookings.remove((at, actual))
+
+    def _step(
+        self,
+        account: _Account,
+        settle: SettleRow,
+        at: int,
+        now: int,
+        undo: list[Callable[[], object]],
+    ) -> None:
+        """Count one more failure in a row, or none any more."""
+        if settle.streak == "book":
+            self._book(account, settle.actual, 1, now)
+            undo.append(lambda: self._unbook(account, settle.actual, 1, now))
+        elif account.bookings and account.bookings[-1][0] <= at:
+            before, account.bookings = account.bookings, []
+            counted, account.recent = account.recent, 0
+
+            def back() -> None:
+                account.bookings, account.recent = before, counted
+
+            undo.append(back)
 
     @staticmethod
     def _book(account: _Account, actual: int, span: int, at: int) -> None:

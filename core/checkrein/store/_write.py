@@ -17,6 +17,7 @@ from checkrein.store import (
     HoldRow,
     NewEvent,
     Put,
+    SettleRow,
     payload_of,
     same_key,
 )
@@ -62,6 +63,27 @@ _TAKE_WINDOW = (
     "WHERE account = ? AND unit = ? AND held + ? + CASE WHEN span <= ? THEN recent ELSE "
     "(SELECT coalesce(sum(amount), 0) FROM bookings WHERE account = ? AND at > ?) END <= ?"
 )
+# Failures in a row are what `bookings` holds. A full account lets one hold through once the last
+# failure is old enough.
+_TAKE_STREAK = (
+    "UPDATE accounts SET held = held + ? WHERE account = ? AND unit = ? AND "
+    "(recent + held + ? <= ? OR (held = 0 AND NOT EXISTS "
+    "(SELECT 1 FROM bookings b WHERE b.account = accounts.account AND b.at > ?)))"
+)
+_FAILED = (
+    "UPDATE accounts SET spent = spent + ?, recent = recent + ? WHERE account = "
+    "(SELECT account FROM holds WHERE id = ?)"
+)
+_FAILURE = (
+    "INSERT INTO bookings SELECT account, ?, ? FROM holds WHERE id = ? "
+    "ON CONFLICT (account, at) DO UPDATE SET amount = amount + excluded.amount"
+)
+_CLEARED = (
+    "UPDATE accounts SET recent = 0 WHERE recent AND account = "
+    "(SELECT account FROM holds WHERE id = ?) AND NOT EXISTS (SELECT 1 FROM bookings b "
+    "WHERE b.account = accounts.account AND b.at > (SELECT at FROM holds WHERE id = ?))"
+)
+_CLEAR = "DELETE FROM bookings WHERE account = (SELECT account FROM holds WHERE id = ?)"
 _ACCOUNT = "INSERT OR IGNORE INTO accounts VALUES (?, ?, 0, 0, 0, ?)"
 # `recent` is kept as a running sum, so that admission does not add up a long window each time.
 _SLIDE = (
@@ -149,7 +171,7 @@ def single(prepared: Prepared) -> tuple[Into, tuple[Any, ...]] | None:
     if not holds:
         if not settles:
             return EVENT, ()
-        if len(settles) == 1:
+        if len(settles) == 1 and not settles[0].streak:
             return SETTLING, (settles[0].id, settles[0].actual)
     elif len(holds) == 1 and not settles and holds[0].window is None:
         hold = holds[0]
@@ -245,7 +267,10 @@ def _rest(cursor: sqlite3.Cursor, prepared: Prepared, sid: int) -> None:
     batch = prepared.batch
     execute = cursor.execute
     for settle in batch.settles:
-        execute(_SETTLE, (settle.id, settle.actual))
+        if settle.streak:
+            _step(cursor, settle, batch.at)
+        else:
+            execute(_SETTLE, (settle.id, settle.actual))
     for index, hold in enumerate(batch.holds):
         _take(cursor, hold, index, batch.at)
     for (statement, values), put in zip(prepared.puts, batch.puts, strict=True):
@@ -254,6 +279,17 @@ def _rest(cursor: sqlite3.Cursor, prepared: Prepared, sid: int) -> None:
             _refuse_put(cursor, put)
     if prepared.events and batch.events[-1].at != batch.at:
         execute(_UPDATED, (batch.at, sid))
+
+
+def _step(cursor: sqlite3.Cursor, settle: SettleRow, at: int) -> None:
+    """Count one more failure in a row, or none any more, and close the hold."""
+    id, actual = settle.id, settle.actual
+    if settle.streak == "book":
+        cursor.execute(_FAILED, (actual, actual, id))
+        cursor.execute(_FAILURE, (at, actual, id))
+    elif cursor.execute(_CLEARED, (id, id)).rowcount:
+        cursor.execute(_CLEAR, (id,))
+    cursor.execute(_SETTLE, (id, 0))
 
 
 def _create(cursor: sqlite3.Cursor, prepared: Prepared, exists: bool) -> tuple[Any, ...]:
@@ -286,7 +322,9 @@ def _take(cursor: sqlite3.Cursor, hold: HoldRow, index: int, at: int) -> None:
     span = 0 if hold.window is None else micros(hold.window)
     take: str
     values: tuple[Any, ...]
-    if span:
+    if hold.settle == "streak":
+        take, values = _TAKE_STREAK, (amount, account, hold.unit, amount, limit, at - span)
+    elif span:
         execute(_SLIDE, (account, at, span, account, account, at, span))
         if cursor.rowcount:
             execute(_PRUNE, (account, at, span, account))
@@ -320,6 +358,8 @@ def _take(cursor: sqlite3.Cursor, hold: HoldRow, index: int, at: int) -> None:
 
 
 def _refuse(cursor: sqlite3.Cursor, hold: HoldRow, index: int, at: int, span: int) -> None:
+    if hold.settle == "streak":
+        at, span = at + 1, at + 1  # all failures that are booked
     found = read_balance(cursor, hold.account, at, span)
     unit, spent, held = found or (hold.unit, 0, 0)
     if unit != hold.unit:

@@ -195,7 +195,7 @@ class MemoryStore:
         check_state(batch, session.state)
         self._reserve(batch, undo)
         for settle in batch.settles:
-            self._accounts.settle(settle, undo)
+            self._accounts.settle(settle, batch.at, undo)
         for index, hold in enumerate(batch.holds):
             self._accounts.take(hold, index, batch.at, undo)
         for put in batch.puts:

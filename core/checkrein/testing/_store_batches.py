@@ -16,6 +16,7 @@ from checkrein.store import (
     Store,
     Tree,
 )
+from checkrein.verdicts import Settle
 
 E = TypeVar("E", bound=Exception)
 
@@ -62,9 +63,10 @@ def hold(
     window: float | None = None,
     session: str = "s",
     call: str = "c",
+    settle: Settle = "keep",
 ) -> HoldRow:
     """A hold in calls."""
-    return HoldRow(id, account, amount, "calls", limit, window, "keep", call, session)
+    return HoldRow(id, account, amount, "calls", limit, window, settle, call, session)
 
 
 def same(seen: object, wanted: object) -> None:

@@ -12,7 +12,16 @@ from checkrein.errors import (
     StoreUnavailable,
     Unencodable,
 )
-from checkrein.store import Balance, Batch, NewEvent, Put, SessionPut, SettleRow, Store
+from checkrein.store import (
+    Balance,
+    Batch,
+    NewEvent,
+    Put,
+    SessionPut,
+    SettleRow,
+    Store,
+    StreakStep,
+)
 from checkrein.testing._store_batches import expect, hold, opened, same, write
 
 SECOND = 1_000_000
@@ -117,6 +126,43 @@ def open_holds_do_not_slide(store: Store) -> None:
     write(store, "note", session="s", at=late, settles=[SettleRow("a", 1)])
     write(store, "note", session="s", at=late, holds=[hold("b", 1, 1, "rate", 1.0)])
     same(store.balance("rate", at=late, window=1.0), Balance("rate", "calls", 0, 1))
+    same(store.rebuild(), [])
+
+
+def failures_in_a_row_fill(store: Store) -> None:
+    """Failures and running calls never pass the limit; one call tries a full account."""
+    opened(store, "s")
+
+    def take(id: str, at: int) -> None:
+        row = hold(id, limit=2, window=10.0, settle="streak")
+        write(store, "note", session="s", at=at * SECOND, holds=[row])
+
+    def end(id: str, step: StreakStep, at: int) -> None:
+        settles = [SettleRow(id, int(step == "book"), step)]
+        write(store, "note", session="s", at=at * SECOND, settles=settles)
+
+    take("slow", 1)
+    take("a", 1)
+    refused = expect(HoldRefused, take, "b", 2)
+    same((refused.spent, refused.held), (0, 2))
+    end("a", "book", 3)
+    expect(HoldRefused, take, "b", 4)
+    end("slow", "clear", 5)  # it had begun before the failure
+    take("b", 6)
+    end("b", "book", 7)
+    refused = expect(HoldRefused, take, "c", 16)
+    same((refused.spent, refused.held), (2, 0))
+    take("probe", 17)
+    expect(HoldRefused, take, "c", 17)
+    end("probe", "book", 18)
+    expect(HoldRefused, take, "c", 27)
+    take("probe", 28)
+    end("probe", "", 29)  # nothing is known of the tool
+    take("probe", 30)
+    end("probe", "clear", 31)
+    take("c", 32)
+    take("d", 32)
+    expect(HoldRefused, take, "e", 32)
     same(store.rebuild(), [])
 
 

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from checkrein import codec, verdicts
 from checkrein.call import Call, Outcome, ToolInfo, Usage
-from checkrein.errors import CheckreinError
+from checkrein.errors import BudgetExceeded, CheckreinError, Denied
 from checkrein.manager import Impl, Plugins
 from checkrein.verdicts import Deny, Hold, Measured, Rewrite
 
@@ -22,6 +22,7 @@ _ALLOWED: dict[str, tuple[type, ...]] = {
     "post_call": (
         verdicts.Replace, verdicts.Retry, verdicts.Fallback, verdicts.Deny, verdicts.Ask,
     ),
+    "on_denied": (verdicts.Answer, verdicts.Deny),
     "on_rollback": (verdicts.Undo, verdicts.Skip),
     "measure": (verdicts.Measured,),
 }  # fmt: skip
@@ -140,6 +141,11 @@ class _Check:
                 for one in verdict if isinstance(verdict, tuple) else (verdict,):
                     self._verdict(impl, call, one)
         outcomes = _outcomes()
+        given: tuple[Any, ...]
+        for impl in self.chain.chains["on_denied"]:
+            for call in self.calls:
+                for denied in (Denied("no", rule="some/rule"), BudgetExceeded("none left")):
+                    self._verdict(impl, call, self._twice(impl, call, denied, alike=True))
         for hook in ("post_call", "measure", "on_rollback"):
             for impl in self.chain.chains[hook]:
                 for call in self.calls:

@@ -381,6 +381,7 @@ CHECKS: tuple[Check, ...] = (
     _store_wholes.holds_are_all_or_none,
     _store_wholes.windows_slide,
     _store_wholes.open_holds_do_not_slide,
+    _store_wholes.failures_in_a_row_fill,
     _store_wholes.holds_and_accounts_are_listed,
     _store_wholes.groups_stand_alone,
     _store_wholes.commits_are_told,

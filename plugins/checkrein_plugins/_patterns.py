@@ -21,7 +21,7 @@ from checkrein.errors import ConfigError
 
 Matcher = Callable[[str], bool]
 
-_LOOKALIKES = str.maketrans(
+LOOKALIKES = str.maketrans(
     # Cyrillic, then Greek, then Latin letters that print like an ASCII letter (after case
     # folding, so small forms of capitals that look alike are here too: В -> в -> b).
     "авекмнорстухіјѕһԁԛԝѵгԍьӏαβεηικνορτυχγϲıɑɡɩʋɴʀʟ",
@@ -48,7 +48,7 @@ def _unify(name: str) -> str:
     else:
         name = unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", name).casefold())
         name = "".join(c for c in name if unicodedata.category(c) not in _INVISIBLE)
-        name = name.casefold().translate(_LOOKALIKES)
+        name = name.casefold().translate(LOOKALIKES)
     unified: list[str] = []
     for char in name:
         if char in _SEPARATORS or char.isspace() or not char.isprintable():

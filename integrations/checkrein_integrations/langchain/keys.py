@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import marshal
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from checkrein.codec import is_flat
+from checkrein_integrations._shared.keys import key_digest
 
 CHECKPOINTER = "__pregel_checkpointer"
 """Where langgraph 1.x hands a run's checkpointer to its nodes."""
@@ -23,8 +20,6 @@ class Place(NamedTuple):
     """Id of the checkpointed thread; empty without a checkpointer."""
     agent: str
 
-
-_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=repr).encode
 
 NOWHERE = Place("", "")
 
@@ -50,14 +45,5 @@ def message_of(messages: Sequence[Any], tool_call_id: str) -> str:
 
 
 def call_key(secret: bytes, arguments: Mapping[str, Any], *place: str | None) -> str:
-    """A call id from what makes the call this one. Keyed: values cannot be guessed from it.
-
-    The order of the arguments makes no difference: a checkpointer may change it.
-    """
-    if is_flat(arguments):
-        # Format 2 knows no references: equal values give equal bytes. A third of JSON's price.
-        text = marshal.dumps((place, sorted(arguments.items())), 2)
-    else:
-        text = _encode((place, arguments)).encode("utf-8", "surrogatepass")
-    digest = hashlib.blake2b(text, digest_size=16, key=secret[:64])
-    return f"lc-{digest.hexdigest()}"
+    """A call id from what makes the call this one."""
+    return f"lc-{key_digest(secret, arguments, *place)}"

@@ -10,8 +10,8 @@ from typing import Any, cast
 from langchain_core.messages import BaseMessage, ToolMessage, message_to_dict, messages_from_dict
 from langgraph.types import Command
 
-from checkrein.codec import SCALARS
 from checkrein.errors import Unencodable
+from checkrein_integrations._shared.plain import is_plain
 from checkrein_integrations.langchain.execution import NOTHING
 
 _MARK = "langchain"
@@ -114,18 +114,6 @@ def _swap(result: Any, old: ToolMessage, new: ToolMessage) -> Any:
         changed = [new if m is old else m for m in messages]
         update = changed if key is None else {**update, key: changed}
     return replace(result, update=update)
-
-
-def is_plain(value: Any) -> bool:
-    """JSON data of exact built-in types."""
-    kind = type(value)
-    if kind in SCALARS:
-        return True
-    if kind is list:
-        return all(map(is_plain, value))
-    if kind is dict:
-        return all(type(key) is str for key in value) and all(map(is_plain, value.values()))
-    return False
 
 
 def dumped(value: Any, result: Any) -> Any:

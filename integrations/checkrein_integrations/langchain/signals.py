@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from langgraph.errors import GraphBubbleUp, GraphDrained, GraphInterrupt, ParentCommand
 
 from checkrein.errors import CheckreinError
+from checkrein_integrations._shared.endings import ending_as
 
 E = TypeVar("E", bound=CheckreinError)
 
 SIGNALS: tuple[type[BaseException], ...] = (GraphInterrupt, ParentCommand, GraphDrained)
 """Control flow of the graph: passed through unchanged, never recorded as an error."""
-
-
-@cache
-def _ending(cls: Any) -> Any:
-    return type(
-        cls.__name__,
-        (cls, GraphBubbleUp),
-        {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__},
-    )
 
 
 def ending(error: E) -> E:
@@ -31,10 +22,7 @@ def ending(error: E) -> E:
     every `Exception` but `GraphBubbleUp`. The error becomes an instance of a subclass of its
     own class and of that one: `except BudgetExceeded` finds it as before.
     """
-    if not isinstance(error, GraphBubbleUp):
-        kind: Any = type(error)
-        error.__class__ = _ending(kind)
-    return error
+    return ending_as(error, GraphBubbleUp)
 
 
 def is_signal(error: BaseException) -> bool:

@@ -11,6 +11,7 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from checkrein._io import finish
 from checkrein.engine import Entry
 from checkrein.errors import ApprovalPending, Denied, InDoubt
+from checkrein_integrations._shared.refusals import in_doubt
 from checkrein_integrations.langchain import results
 from checkrein_integrations.langchain.binding import binder_of
 from checkrein_integrations.langchain.execution import (
@@ -243,14 +244,14 @@ class _Job(Landed):
         if error is self.raised:
             execution = self.execution
             if execution is not None and execution.repeated:
-                return self._refusal(_in_doubt(self.call["name"]))
+                return self._refusal(in_doubt(self.call["name"]))
             return self.told_by
         if isinstance(error, Denied):
             self.session.waiting.discard(self.key)
             if not error.halt and error.code != "no_approver":
                 return self._refusal(error.refusal())
         if isinstance(error, InDoubt) and error.outcome is None:
-            return self._refusal(_in_doubt(self.call["name"]))
+            return self._refusal(in_doubt(self.call["name"]))
         return None
 
     def _refusal(self, text: str) -> ToolMessage:
@@ -269,13 +270,6 @@ def _changed(request: ToolCallRequest, changes: dict[str, Any]) -> ToolCallReque
 
 def _names_no_tool(message: ToolMessage) -> bool:
     return isinstance(message.content, str) and "is not a valid tool" in message.content
-
-
-def _in_doubt(tool: str) -> str:
-    return (
-        f"[in_doubt] {tool} was started and no result is known: it may have taken effect. It is "
-        "not repeated, and asking for it again could do it twice."
-    )
 
 
 def tool_node_wrappers(rein: Rein) -> dict[str, Any]:

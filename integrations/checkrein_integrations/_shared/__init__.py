@@ -1,0 +1,1 @@
+"""What adapters of several frameworks have in common. Imports no framework."""

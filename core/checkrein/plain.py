@@ -21,7 +21,7 @@ from checkrein.entry import CURRENT, OPTIONS, Entry, undone_around
 from checkrein.errors import FencedOut, StoreUnavailable
 from checkrein.recording import lost
 from checkrein.session import ACTIVE
-from checkrein.store import SAME, NewEvent
+from checkrein.store import SAME
 
 if TYPE_CHECKING:
     from checkrein.engine import Engine
@@ -38,7 +38,7 @@ class Plain:
         self.engine = engine
         self.rein = engine.rein
         self.by_function = engine.rein.tools.by_function
-        self.store = engine.store
+        self.append = engine.store.append
         self.now = engine.now
         self.real_time = engine.now is engine.rein.real_clock
         self.tracer = engine.telemetry.tracer
@@ -90,12 +90,11 @@ class Plain:
             view["parent"] = parent
         real = self.real_time
         at = time_ns() // 1000 if real else self.now()
-        intent = NewEvent("intent", call_id, at, view, SAME, 1)
         running = session.running
         # Before the intent: a rollback that sees it must know that it is being executed.
         running.add(call_id)
         try:
-            self.store.append(id, intent, fence=session.fence, admit=True, durable=True)
+            self.append(id, "intent", call_id, at, view, SAME, 1, session.fence, True, True)
         except BaseException as error:
             running.discard(call_id)
             if isinstance(error, FencedOut):
@@ -121,16 +120,15 @@ class Plain:
             elapsed = int((perf_counter() - started) * 1e6)
             end = {"state": "done", "us": elapsed, "result": value}
             at = time_ns() // 1000 if real else self.now()
-            outcome = NewEvent("outcome", call_id, at, end, SAME, 1)
             try:
-                committed = self.store.append(id, outcome)
+                rollback = self.append(id, "outcome", call_id, at, end, SAME, 1)[2]
             except StoreUnavailable as error:
                 call = self._call(tool, arguments, session, call_id, step, parent)
                 raise self.engine.recording.unrecorded(
                     call, Outcome("done", value), error
                 ) from error
-            if committed.rollback != "none" or session.rollback_wanted:
-                self._after(session, call_id, committed.rollback)
+            if rollback != "none" or session.rollback_wanted:
+                self._after(session, call_id, rollback)
             return value
         finally:
             running.discard(call_id)

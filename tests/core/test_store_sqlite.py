@@ -29,7 +29,6 @@ from checkrein.store import (
     SAME,
     Batch,
     Committed,
-    NewEvent,
     Put,
     SessionPut,
     SettleRow,
@@ -337,14 +336,14 @@ def test_a_refused_batch_leaves_no_payload_file(path: Path, store: Store) -> Non
     assert store.payload(store.events()[-1].seq) == "y" * 100_000
 
 
-def shown(text: str, call: str = "c") -> NewEvent:
-    return NewEvent("intent", call, 1, {"name": "f", "arguments": {"a": text}}, SAME, 1)
+def shown(text: str, call: str = "c") -> tuple[Any, ...]:
+    return "intent", call, 1, {"name": "f", "arguments": {"a": text}}, SAME, 1
 
 
 def test_a_payload_that_the_view_shows_is_stored_once(path: Path, store: Store) -> None:
     texts = ["once-only", "\ud800 alone", "x" * 70_000]
     for i, text in enumerate(texts):
-        store.append("s", shown(text, f"c{i}"))
+        store.append("s", *shown(text, f"c{i}"))
     events = store.events()
     payloads = [store.payload(event.seq) for event in events]
     assert payloads == [{"arguments": event.view["arguments"]} for event in events]
@@ -365,11 +364,11 @@ def test_a_payload_that_the_view_shows_is_stored_once(path: Path, store: Store) 
 def test_sealed_and_large_payloads_are_not_read_from_the_view(path: Path) -> None:
     store = open_at(path, max_payload=100, encrypt=True)
     opened(store)
-    store.append("s", shown("short"))
-    store.append("s", shown("x" * 200, "d"))
+    store.append("s", *shown("short"))
+    store.append("s", *shown("x" * 200, "d"))
     store.close()
     plain = open_at(path, max_payload=100)
-    plain.append("s", shown("x" * 200, "e"))
+    plain.append("s", *shown("x" * 200, "e"))
     sealed, *large = plain.events()
     with pytest.raises(StoreUnavailable, match="sealed"):
         plain.payload(sealed.seq)
@@ -389,9 +388,9 @@ def test_writers_of_one_session_do_not_know_of_each_other(path: Path, store: Sto
         taken = [hold(f"h{i}", limit=10)]
         writer.commit(note(session, kind="intent", call=call, holds=taken, admit=True))
         with pytest.raises(DuplicateIntent):
-            store.append(session, NewEvent("intent", call, 1, {}))
+            store.append(session, "intent", call, 1, {})
         writer.commit(note(session, kind="outcome", call=call, settles=[SettleRow(f"h{i}", 0)]))
-        writer.append(session, NewEvent("note", call, 1, {}))
+        writer.append(session, "note", call, 1, {})
     assert [event.seq for event in store.events()] == list(range(1, 121))
     for session in ("s", "t"):
         events = other.events(session=session)
@@ -406,7 +405,7 @@ def test_what_another_process_decided_counts_for_the_next_event(path: Path, stor
     other = open_at(path)
 
     def step(call: str, **more: Any) -> None:
-        store.append("s", NewEvent("intent", call, 1, {}), fence=0, admit=True)
+        store.append("s", "intent", call, 1, {}, fence=0, admit=True)
         store.commit(note(kind="note", call=call, fence=0, **more))
 
     step("a")
@@ -419,12 +418,12 @@ def test_what_another_process_decided_counts_for_the_next_event(path: Path, stor
     with pytest.raises(Halted):
         step("f")
     other.commit(Batch("s", [], 1, session_put=SessionPut(stopped=False, rollback="rolling_back")))
-    assert store.append("s", NewEvent("outcome", "a", 1, {})).rollback == "rolling_back"
+    assert store.append("s", "outcome", "a", 1, {})[2] == "rolling_back"
     with pytest.raises(SessionClosed):
         step("g")
     other.claim("s", "somebody", expect=0, at=1)
     with pytest.raises(FencedOut):
-        store.append("s", NewEvent("note", "", 1, {}), fence=0)
+        store.append("s", "note", "", 1, {}, fence=0)
     assert [event.call for event in store.events()] == ["a", "a", "b", "b", "", "d", "d", "e", "a"]
     assert store.verify("s") is None
     other.close()

@@ -12,7 +12,6 @@ from checkrein.errors import StoreUnavailable
 from checkrein.store import (
     SAME,
     HoldRow,
-    NewEvent,
     SettleRow,
     Store,
 )
@@ -114,8 +113,7 @@ def test_an_altered_payload_is_not_given_out(path: Path, chained: Store) -> None
      "ref = randomblob(32)"],
 )  # fmt: skip
 def test_an_altered_payload_in_a_view_is_found(path: Path, store: Store, change: str) -> None:
-    event = NewEvent("intent", "c", 1, {"arguments": {"to": "x"}}, SAME, 1)
-    seq = store.append("s", event).seq
+    seq = store.append("s", "intent", "c", 1, {"arguments": {"to": "x"}}, SAME, 1)[0]
     assert store.payload(seq) == {"arguments": {"to": "x"}}
     tamper(path, f"UPDATE events SET {change}")
     assert store.verify("s") is not None

@@ -9,7 +9,7 @@ from typing import Any
 
 from checkrein.errors import CheckreinError, StoreUnavailable
 from checkrein.payload import Packed, Vault
-from checkrein.store import Batch, Committed, NewEvent
+from checkrein.store import Appended, Batch, Committed, NewEvent, Tree
 from checkrein.store._append import EVENT, Encoded, Ends, Into
 from checkrein.store._connections import Connections, unavailable
 from checkrein.store._listeners import Listeners
@@ -67,23 +67,29 @@ class Commits:
     def append(
         self,
         session: str,
-        event: NewEvent,
-        *,
+        kind: str,
+        call: str,
+        at: int,
+        view: Tree,
+        payload: Tree | None = None,
+        attempt: int = 0,
         fence: int | None = None,
         admit: bool = False,
         durable: bool = False,
-    ) -> Committed:
+    ) -> Appended:
         """Commit one event and nothing else."""
         if not session.isascii():
             check_text("session", session)
         files: list[Packed] = []
+        event = NewEvent(kind, call, at, view, payload, attempt)
         encoded = encode(session, event, self._vault, files)
         if not files:
             done = self._insert(session, encoded, fence, admit, durable, EVENT, ())
             if done is not None:
-                return done
-        batch = Batch(session, (event,), event.at, fence, admit, (), (), (), None, durable)
-        return self._commit(Prepared(batch, [encoded], [], "", files))
+                return done.seq, done.n, done.rollback
+        batch = Batch(session, (event,), at, fence, admit, (), (), (), None, durable)
+        done = self._commit(Prepared(batch, [encoded], [], "", files))
+        return done.seq, done.n, done.rollback
 
     def _insert(
         self,

@@ -76,14 +76,11 @@ def keep(event: NewEvent) -> Kept:
         raise Unencodable(f"event {event.kind} of call {event.call}", "tree", str(error)) from None
 
 
-def refusal(
-    session: str, event: NewEvent, fence: int | None, known: Session | None
-) -> CheckreinError:
+def refusal(batch: Batch, known: Session | None) -> CheckreinError:
     """What refuses one event."""
-    batch = Batch(session, (event,), event.at, fence)
     if known is None:
-        return Conflict(f"session {session} is not in this store: create it first")
-    if fence is not None and fence < known.fence:
+        return Conflict(f"session {batch.session} is not in this store: create it first")
+    if batch.fence is not None and batch.fence < known.fence:
         return fenced_out(batch, known.fence)
     return closed(batch, known.state, known.rollback, known.stopped)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from checkrein.errors import CheckreinError, ConfigError, StoreUnavailable
 from checkrein.store import (
     SAME,
+    Appended,
     Balance,
     Batch,
     Committed,
@@ -94,7 +95,13 @@ class MemoryStore:
             and events[0].at == batch.at
             and not (batch.session_put is not None or batch.holds or batch.settles or batch.puts)
         ):
-            return self.append(batch.session, events[0], fence=batch.fence, admit=batch.admit)
+            one = events[0]
+            return Committed(
+                *self.append(
+                    batch.session, one.kind, one.call, one.at, one.view, one.payload, one.attempt,
+                    batch.fence, batch.admit,
+                )
+            )  # fmt: skip
         kept = [keep(event) for event in events]
         with self._lock:
             done = self._commit_all(batch, self._sessions.get(batch.session), kept)
@@ -105,19 +112,22 @@ class MemoryStore:
     def append(
         self,
         session: str,
-        event: NewEvent,
-        *,
+        kind: str,
+        call: str,
+        at: int,
+        view: Tree,
+        payload: Tree | None = None,
+        attempt: int = 0,
         fence: int | None = None,
         admit: bool = False,
         durable: bool = False,
-    ) -> Committed:
+    ) -> Appended:
         """Commit one event and nothing else."""
-        call = event.call
-        if event.payload is SAME and event.kind and call.isascii():
+        if payload is SAME and kind and call.isascii():
             # As `keep` does it, without the call: this is the path of a plain call.
-            kept: Kept = (call, event.kind, event.attempt, event.at, event.view, SAME)
+            kept: Kept = (call, kind, attempt, at, view, SAME)
         else:
-            kept = keep(event)
+            kept = keep(NewEvent(kind, call, at, view, payload, attempt))
         lock = self._lock
         lock.acquire()
         try:
@@ -129,8 +139,8 @@ class MemoryStore:
                 or (fence is not None and fence < known.fence)
                 or (admit and not known.open)
             ):
-                raise refusal(session, event, fence, known)
-            if kept[1] in SINGLE:
+                raise refusal(Batch(session, (NewEvent(kind, call, at, view),), at, fence), known)
+            if kind in SINGLE:
                 # One look into the set, not two: did it grow?
                 single = self._single
                 before = len(single)
@@ -143,9 +153,9 @@ class MemoryStore:
             seq = len(log)
             numbers = known.numbers
             numbers.append(seq)
-            known.updated = kept[3]
+            known.updated = at
             self._version += 1
-            done = Committed(seq, len(numbers) + 1, known.rollback)
+            done = (seq, len(numbers) + 1, known.rollback)
         finally:
             lock.release()
         if self._listeners.some:

@@ -161,19 +161,19 @@ def one_event_is_appended(store: Store) -> None:
     """`append` is `commit` of one event; `SAME` stands for a part of the view."""
     opened(store, "s")
     view = {"arguments": {"to": "x"}, "tool": "mail"}
-    done = store.append("s", NewEvent("intent", "c", 7, view, SAME), fence=0, admit=True)
+    done = store.append("s", "intent", "c", 7, view, SAME, fence=0, admit=True)
     ended = {"result": [1], "note": ""}
-    store.append("s", NewEvent("outcome", "c", 8, ended, SAME), durable=True)
+    store.append("s", "outcome", "c", 8, ended, SAME, durable=True)
     events = store.events()
-    same([(event.seq, event.n, event.view) for event in events[:1]], [(done.seq, 1, view)])
+    same([(event.seq, event.n, event.view) for event in events[:1]], [(done[0], 1, view)])
     wanted = [{"arguments": {"to": "x"}}, {"result": [1]}]
     same([store.payload(event.seq) for event in events], wanted)
-    expect(DuplicateIntent, store.append, "s", NewEvent("intent", "c", 9, view))
-    expect(Conflict, store.append, "unknown", NewEvent("note", "", 9, view))
+    expect(DuplicateIntent, store.append, "s", "intent", "c", 9, view)
+    expect(Conflict, store.append, "unknown", "note", "", 9, view)
     store.claim("s", "me", expect=0, at=9)
-    expect(FencedOut, store.append, "s", NewEvent("note", "", 9, view), fence=0)
+    expect(FencedOut, store.append, "s", "note", "", 9, view, fence=0)
     store.commit(Batch("s", [], 10, session_put=SessionPut(state="FAILED")))
-    expect(SessionClosed, store.append, "s", NewEvent("intent", "d", 9, view), admit=True)
+    expect(SessionClosed, store.append, "s", "intent", "d", 9, view, admit=True)
     same((len(store.events()), store.verify("s")), (2, None))
 
 

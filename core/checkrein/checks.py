@@ -73,8 +73,11 @@ class PreFold:
         self._recall = recall
         self._remember = remember
 
-    async def run(self, call: Call) -> Checked:
-        """Evaluate every plugin; none is left out because another one said no."""
+    async def run(self, call: Call, begun: Sequence[Any] = ()) -> Checked:
+        """Evaluate every plugin; none is left out because another one said no.
+
+        `begun`: what the first of them have answered already, or the `HookFailed` they raised.
+        """
         given: list[Any] = []
         original = call
         last_rewrite = 0
@@ -84,7 +87,9 @@ class PreFold:
                 verdict = await self._evaluate(impl, call, checked)
             else:
                 try:
-                    verdict = asked(impl, call)
+                    verdict = begun[index] if index < len(begun) else asked(impl, call)
+                    if type(verdict) is HookFailed:
+                        raise verdict
                     if verdict is not None:
                         verdict = await judged(self._io, impl, self._timeout, verdict)
                 except HookFailed as error:

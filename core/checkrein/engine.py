@@ -72,6 +72,7 @@ class Engine:
         self.denials = chains["on_denied"]
         self.external = any(impl.external for impl in self.pre)
         self.hooked = any(chains.values())
+        self.chains = chains
         self.execution.take(chains)
 
     async def run(self, io: IO, entry: Entry) -> Outcome:
@@ -96,30 +97,7 @@ class Engine:
         elif self.hooked:
             # What a plugin changes in place must reach neither the record nor the tool.
             shown = dict(tree)
-        call_id = entry.call_id or self.ids.new()
-        current = CURRENT.get()
-        parent = entry.parent or (
-            current[1] if current is not None and current[0] == session.id else ""
-        )
-        options = OPTIONS.get()
-        call = new_call(
-            call_id,
-            session.id,
-            entry.kind,
-            entry.name or tool.info.name,
-            shown,
-            tool.info,
-            session.agent,
-            entry.task or session.task,
-            session.user,
-            session.tenant,
-            next(session.steps),
-            parent,
-            1,
-            {**session.labels, **entry.labels, **options.get("labels", _EMPTY)}
-            if entry.labels or session.labels or options
-            else _EMPTY,
-        )
+        call = self._call(entry, shown) if entry.begun is None else entry.begun[0]
         if entry.keyed:
             earlier = await self.rein.recorded.earlier(io, entry, call, tree)
             if earlier is not None:
@@ -155,7 +133,35 @@ class Engine:
             if span is not None:
                 self.telemetry.finish(span, outcome, problem)
             if session.rollback_wanted:
-                await self.deferred(io, session, call_id)
+                await self.deferred(io, session, call.id)
+
+    def _call(self, entry: Entry, shown: dict[str, Any]) -> Call:
+        """The call of an entry, before anybody has looked at it."""
+        tool, session = entry.tool, entry.session
+        call_id = entry.call_id or self.ids.new()
+        current = CURRENT.get()
+        parent = entry.parent or (
+            current[1] if current is not None and current[0] == session.id else ""
+        )
+        options = OPTIONS.get()
+        return new_call(
+            call_id,
+            session.id,
+            entry.kind,
+            entry.name or tool.info.name,
+            shown,
+            tool.info,
+            session.agent,
+            entry.task or session.task,
+            session.user,
+            session.tenant,
+            next(session.steps),
+            parent,
+            1,
+            {**session.labels, **entry.labels, **options.get("labels", _EMPTY)}
+            if entry.labels or session.labels or options
+            else _EMPTY,
+        )
 
     async def deferred(self, io: IO, session: Session, call_id: str) -> None:
         """Roll back now what was asked for inside a call, if it was inside this one."""
@@ -300,7 +306,9 @@ class Engine:
     async def check(self, io: IO, entry: Entry, call: Call, tree: dict[str, Any]) -> Checked:
         """Fold `pre_call`."""
         if not self.external:
-            return await PreFold(io, self.pre, self.rein.hook_timeout).run(call)
+            given = () if entry.begun is None or entry.begun[0] is not call else entry.begun[1]
+            entry.begun = None
+            return await PreFold(io, self.pre, self.rein.hook_timeout).run(call, given)
         recall, remember = self.rein.recorded.external(io, entry, call, tree)
         fold = PreFold(io, self.pre, self.rein.hook_timeout, recall, remember)
         return await fold.run(call)

@@ -103,6 +103,8 @@ class Entry:
     """Reads what a model call used from its result."""
     approved: tuple[str, ...] = ()
     """Ids of the approvals under which this call runs."""
+    begun: tuple[Call, list[Any]] | None = None
+    """The call, and what the first plugins have said of it (or `HookFailed`): not asked again."""
     mark: str = ""
     """Under which `Session.running` knows this run."""
     refusal: Denied | None = None

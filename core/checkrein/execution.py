@@ -128,6 +128,7 @@ class Execution:
         started: float,
         value: Any,
         error: BaseException | None,
+        rows: Sequence[HoldRow],
     ) -> Any:
         """Record how a plain call ended; its value, awaited where it has to be."""
         if is_awaitable(value):
@@ -137,7 +138,7 @@ class Execution:
                 value, error = None, raised
         elapsed = time.perf_counter() - started
         try:
-            outcome = await self._end(io, entry, call, tree, elapsed, value, error, ())
+            outcome = await self._end(io, entry, call, tree, elapsed, value, error, rows)
         finally:
             entry.session.running.discard(call.id)
             await self.rein.engine.deferred(io, entry.session, call.id)

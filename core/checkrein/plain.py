@@ -1,34 +1,47 @@
-"""The life of a call that no plugin looks at, in one piece.
+"""The life of a call that no plugin has more to say about than a hold, in one piece.
 
-Where there is no hook, no span, no timeout, no undo and nothing to wait for, a supervised call
-is two records around a function call. This module writes exactly the events that the engine
-would write (a test compares them), without what only hooks need: it is what makes a call with
-an idle supervision layer cheap. Everything else goes to the engine.
+Where there is no span, no timeout, no undo and nothing to wait for, a supervised call is two
+records around a function call, and `pre_call` hooks that answer None or a Hold. This module
+writes exactly the events that the engine would write (a test compares them), without what only
+other verdicts need: it is what makes a call with an idle supervision layer, or with budgets
+that have room, cheap. Everything else goes to the engine, with what the plugins have said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter, time_ns
-from types import FunctionType
+from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 
-from checkrein.call import Call, Outcome
+from checkrein.accounts import hold_rows, overrun, settle_rows
+from checkrein.call import Call, Outcome, new_call, new_outcome
 from checkrein.codec import is_flat, is_flat_value
-from checkrein.entry import CURRENT, OPTIONS, Entry, undone_around
-from checkrein.errors import FencedOut, StoreUnavailable
+from checkrein.entry import CURRENT, OPTIONS, Entry, seen, undone_around
+from checkrein.errors import FencedOut, HoldRefused, StoreUnavailable
+from checkrein.judging import HookFailed, asked, malformed
 from checkrein.recording import lost
 from checkrein.session import ACTIVE
-from checkrein.store import SAME
+from checkrein.store import SAME, Batch, HoldRow, NewEvent
+from checkrein.verdicts import Hold
 
 if TYPE_CHECKING:
     from checkrein.engine import Engine
+    from checkrein.manager import Impl
     from checkrein.session import Session
     from checkrein.tools import Tool
 
 NOT_PLAIN = object()
+
+_CHEAP = frozenset(("pre_call", "start", "close"))
+"""Hooks that a plain call can have."""
+
+_EMPTY: Mapping[str, str] = MappingProxyType({})
+
+_DONE = ("done", None, None, None, None, None)
+"""First fields of the outcome that holds are settled by; the value is not looked at."""
 
 
 class Plain:
@@ -39,6 +52,7 @@ class Plain:
         self.rein = engine.rein
         self.by_function = engine.rein.tools.by_function
         self.append = engine.store.append
+        self.commit = engine.store.commit
         self.now = engine.now
         self.real_time = engine.now is engine.rein.real_clock
         self.tracer = engine.telemetry.tracer
@@ -46,7 +60,16 @@ class Plain:
         """What the global provider is where nothing can be recorded: then `tracer` need not be
         asked."""
         self.ids = engine.ids
-        self.possible = not engine.hooked and not engine.observe and engine.journal.record == "all"
+        self.pre = engine.pre
+        self.possible = (
+            all(
+                not (impl.external or impl.is_async or impl.timeout is not None)
+                for impl in self.pre
+            )
+            and not any(impls for hook, impls in engine.chains.items() if hook not in _CHEAP)
+            and not engine.observe
+            and engine.journal.record == "all"
+        )
 
     def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The tool's value, or `NOT_PLAIN`: then nothing has happened.
@@ -79,6 +102,16 @@ class Plain:
         parent = current[1] if current is not None and current[0] == id else ""
         call_id = self.ids.new()
         step = next(session.steps)
+        holds: Sequence[HoldRow] = ()
+        if self.pre:
+            call = self._call(tool, dict(arguments), session, call_id, step, parent)
+            given: list[Any] = []
+            notes = _asked(self.pre, call, given)
+            if notes is None or call.arguments != arguments:
+                return self._engine(tool, arguments, session, call, given)
+            if notes:
+                holds = hold_rows(call, [hold for _, hold in notes], 1)
+                verdicts = [[plugin, "hold"] for plugin, _ in notes]
         view: dict[str, Any] = {
             "kind": "tool",
             "name": info.name,
@@ -88,15 +121,27 @@ class Plain:
         }
         if parent:
             view["parent"] = parent
+        if holds:
+            view["verdicts"] = verdicts
         real = self.real_time
         at = time_ns() // 1000 if real else self.now()
         running = session.running
         # Before the intent: a rollback that sees it must know that it is being executed.
         running.add(call_id)
         try:
-            self.append(id, "intent", call_id, at, view, SAME, 1, session.fence, True, True)
+            if holds:
+                self.commit(
+                    Batch(
+                        id, (NewEvent("intent", call_id, at, view, SAME, 1),), at, session.fence,
+                        True, holds, (), (), None, True,
+                    )
+                )  # fmt: skip
+            else:
+                self.append(id, "intent", call_id, at, view, SAME, 1, session.fence, True, True)
         except BaseException as error:
             running.discard(call_id)
+            if isinstance(error, HoldRefused):
+                return self._engine(tool, arguments, session, call, given)
             if isinstance(error, FencedOut):
                 raise lost(id) from error
             raise
@@ -107,7 +152,9 @@ class Plain:
         except BaseException as error:  # every way out of a tool must be recorded
             CURRENT.reset(token)
             try:
-                self._ended(tool, arguments, session, call_id, step, parent, started, None, error)
+                self._ended(
+                    tool, arguments, session, call_id, step, parent, started, None, error, holds
+                )
             finally:
                 running.discard(call_id)
             raise
@@ -115,13 +162,25 @@ class Plain:
         try:
             if not is_flat_value(value):
                 return self._ended(
-                    tool, arguments, session, call_id, step, parent, started, value, None
+                    tool, arguments, session, call_id, step, parent, started, value, None, holds
                 )
-            elapsed = int((perf_counter() - started) * 1e6)
-            end = {"state": "done", "us": elapsed, "result": value}
+            elapsed = perf_counter() - started
+            end = {"state": "done", "us": int(elapsed * 1e6), "result": value}
             at = time_ns() // 1000 if real else self.now()
             try:
-                rollback = self.append(id, "outcome", call_id, at, end, SAME, 1)[2]
+                if holds:
+                    done = new_outcome(*_DONE, elapsed, 1, "call")
+                    settles = settle_rows(holds, done)
+                    if over := overrun(holds, done):
+                        end["overrun"] = over
+                    rollback = self.commit(
+                        Batch(
+                            id, (NewEvent("outcome", call_id, at, end, SAME, 1),), at, None, False,
+                            (), settles,
+                        )
+                    ).rollback  # fmt: skip
+                else:
+                    rollback = self.append(id, "outcome", call_id, at, end, SAME, 1)[2]
             except StoreUnavailable as error:
                 call = self._call(tool, arguments, session, call_id, step, parent)
                 raise self.engine.recording.unrecorded(
@@ -142,9 +201,9 @@ class Plain:
         step: int,
         parent: str,
     ) -> Call:
-        return Call(
+        return new_call(
             call_id, session.id, "tool", tool.info.name, arguments, tool.info, session.agent,
-            session.task, session.user, session.tenant, step, parent,
+            session.task, session.user, session.tenant, step, parent, 1, _EMPTY,
         )  # fmt: skip
 
     def _ended(
@@ -158,6 +217,7 @@ class Plain:
         started: float,
         value: Any,
         error: BaseException | None,
+        holds: Sequence[HoldRow],
     ) -> Any:
         """An error, an awaitable or a result that has to be encoded: the engine's own end."""
         from checkrein._io import finish
@@ -166,9 +226,23 @@ class Plain:
         entry = Entry(tool, arguments, session)
         return finish(
             self.engine.execution.end(
-                self.engine.rein.sync_io, entry, call, arguments, started, value, error
+                self.engine.rein.sync_io, entry, call, arguments, started, value, error, holds
             )
         )
+
+    def _engine(
+        self,
+        tool: Tool,
+        arguments: dict[str, Any],
+        session: Session,
+        call: Call,
+        given: list[Any],
+    ) -> Any:
+        """What the plugins have begun to say is the engine's to fold. No hook runs twice."""
+        from checkrein._io import finish
+
+        entry = Entry(tool, arguments, session, begun=(call, given))
+        return seen(finish(self.engine.outcome(self.rein.sync_io, entry))).value
 
     def _after(self, session: Session, call_id: str, rollback: str) -> None:
         from checkrein._io import finish
@@ -178,3 +252,27 @@ class Plain:
             finish(rein.rollbacks.late(rein.sync_io, session.id, call_id))
         session.running.discard(call_id)
         finish(self.engine.deferred(rein.sync_io, session, call_id))
+
+
+def _asked(chain: Sequence[Impl], call: Call, given: list[Any]) -> list[tuple[str, Hold]] | None:
+    """The holds that plugins want; None where one of them wants anything else.
+
+    `given` gets what each has answered, in order, or what it raised.
+    """
+    notes: list[tuple[str, Hold]] = []
+    for impl in chain:
+        try:
+            verdict = asked(impl, call)
+        except HookFailed as error:
+            given.append(error)
+            return None
+        given.append(verdict)
+        if verdict is None:
+            continue
+        for part in verdict if type(verdict) is tuple else (verdict,):
+            if part is None:
+                continue
+            if type(part) is not Hold or part.on_refused != "deny" or malformed(part):
+                return None
+            notes.append((impl.plugin, part))
+    return notes

@@ -468,4 +468,4 @@ def test_pages_and_events_are_found_by_index(path: Path, store: Store) -> None:
         assert not any(line.startswith("SCAN") for line in plan), text
         assert not any("TEMP B-TREE FOR ORDER" in line for line in plan), text
     plain.close()
-    assert len(seen) == 14
+    assert len(seen) == 17

@@ -11,14 +11,15 @@ from typing import Any
 from checkrein.codec import loads
 from checkrein.errors import Undecodable
 from checkrein.store import Event
+from checkrein.store._marks import check, events_of
 from checkrein.store._rules import GENESIS, chain_body, chain_hash, missing_event
 
 _PAGE = 500
 """Events held in memory at a time."""
 
 _EVENTS = (
-    "SELECT seq, n, kind, call, attempt, at, ref, prev, hash, view, salt, data, place "
-    "FROM events WHERE sid = ? AND seq > ? ORDER BY seq LIMIT ?"
+    "e.seq, e.n, e.kind, e.call, e.attempt, e.at, e.ref, e.prev, e.hash, e.view, e.salt, e.data, "
+    "e.place"
 )
 
 
@@ -39,7 +40,8 @@ def verify_session(connection: sqlite3.Connection, session: str, files: Path) ->
             connection.execute("ROLLBACK")
             return missing_event(session, 1, "")
         sid, stored_n, stored_head = row
-        events = connection.execute(_EVENTS, (sid, seq, _PAGE)).fetchall()
+        statement, values = events_of(_EVENTS, ["e.seq > ?"], [seq], sid)
+        events = connection.execute(f"{statement} LIMIT ?", (*values, _PAGE)).fetchall()
         connection.execute("ROLLBACK")
         for event in events:
             n += 1
@@ -111,6 +113,7 @@ def rebuild(connection: sqlite3.Connection, *, repair: bool) -> list[str]:
     The caller has opened a transaction and ends it.
     """
     found: list[str] = []
+    found += check(connection, repair=repair)
     _heads(connection, found.append, repair)
     _states(connection, found.append, repair)
     _accounts(connection, found.append, repair)
@@ -126,7 +129,8 @@ def _heads(connection: sqlite3.Connection, tell: Callable[[str], None], repair: 
         tell(f"events: {orphans[0]} belong to {orphans[1]} sessions that have no row")
     wrong = connection.execute(
         "SELECT s.sid, s.id, s.n, coalesce(e.n, 0), coalesce(e.hash, ?) FROM sessions s "
-        "LEFT JOIN events e ON e.seq = (SELECT max(seq) FROM events WHERE sid = s.sid) "
+        "LEFT JOIN (SELECT sid, max(seq) AS seq FROM events GROUP BY sid) m ON m.sid = s.sid "
+        "LEFT JOIN events e ON e.seq = m.seq "
         "WHERE s.n != coalesce(e.n, 0) OR s.head != coalesce(e.hash, ?)",
         (GENESIS, GENESIS),
     ).fetchall()
@@ -141,10 +145,10 @@ def _heads(connection: sqlite3.Connection, tell: Callable[[str], None], repair: 
 
 
 _OVER = (
-    "SELECT s.sid, s.id, s.state, s.rollback, "
-    "EXISTS (SELECT 1 FROM events e WHERE e.sid = s.sid AND e.kind = 'session_ended'), "
-    "EXISTS (SELECT 1 FROM events e WHERE e.sid = s.sid AND e.kind = 'rollback_started') "
-    "FROM sessions s WHERE s.state = 'ACTIVE' OR s.rollback = 'none'"
+    "SELECT s.sid, s.id, s.state, s.rollback, e.ended, e.rolled FROM sessions s JOIN "
+    "(SELECT sid, max(kind = 'session_ended') AS ended, max(kind = 'rollback_started') AS rolled "
+    "FROM events WHERE kind IN ('session_ended', 'rollback_started') GROUP BY sid) e "
+    "ON e.sid = s.sid WHERE s.state = 'ACTIVE' OR s.rollback = 'none'"
 )
 
 

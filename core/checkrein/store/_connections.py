@@ -13,9 +13,11 @@ from os import getpid
 from pathlib import Path
 
 from checkrein.errors import ConfigError, StoreBusy, StoreUnavailable
-from checkrein.store import _fork
+from checkrein.store import _fork, _turns
 from checkrein.store._checkpoints import Checkpoints
+from checkrein.store._marks import LATE, fold, late
 from checkrein.store._schema import PAGE_SIZE, migrate
+from checkrein.store._turns import is_busy, name_of, nap
 
 READERS = 4
 """Reading connections at most: more threads wait for one of them, for well under 1 ms."""
@@ -30,19 +32,9 @@ _left_behind: list[object] = []
 """Connections that came over a fork: closing them here would harm the parent's."""
 
 
-def is_busy(error: sqlite3.Error) -> bool:
-    """Whether somebody else holds a lock that the statement needs."""
-    return (_name_of(error)).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
-
-
-def _name_of(error: sqlite3.Error) -> str:
-    # Errors of the Python module itself (a closed connection) have no name.
-    return getattr(error, "sqlite_errorname", None) or ""
-
-
 def unavailable(error: sqlite3.Error, path: str) -> StoreUnavailable:
     """Say what an error of SQLite means here, and what to do."""
-    name = _name_of(error)
+    name = name_of(error)
     if is_busy(error):
         why = "stays locked by another process: find the one that holds it, or try again"
     elif name.startswith("SQLITE_READONLY"):
@@ -151,7 +143,7 @@ class Connections:
                 except sqlite3.OperationalError as error:
                     if not is_busy(error) or time.monotonic() > deadline:
                         raise
-                    _nap(0.001, 0.01)
+                    nap(0.001, 0.01)
         finally:
             connection.close()
 
@@ -179,6 +171,8 @@ class Connections:
             if cursor is None:
                 connection = self.open()
                 connection.execute("PRAGMA busy_timeout = 0")
+                if late(connection) > LATE:
+                    fold(connection, self._busy_timeout)
                 cursor = self._writer = connection.cursor()
                 self._full_sync = False
             if self._power and durable is not self._full_sync:
@@ -195,25 +189,11 @@ class Connections:
         With `wait=False`, raises `StoreBusy` at once where another one writes.
         """
         try:
-            cursor.execute("BEGIN IMMEDIATE")
+            _turns.begin(cursor, self._busy_timeout if wait else 0.0)
         except sqlite3.OperationalError as error:
-            self._wait_for_turn(cursor, error, wait)
-
-    def _wait_for_turn(
-        self, cursor: sqlite3.Cursor, error: sqlite3.OperationalError, wait: bool
-    ) -> None:
-        # SQLite's own waiting grows to 100 ms a step and starves a process beside busy ones.
-        deadline = time.monotonic() + self._busy_timeout
-        if not wait and is_busy(error):
+            if wait or not is_busy(error):
+                raise
             raise StoreBusy(f"store {self.path} is being written by another process") from error
-        while is_busy(error) and time.monotonic() < deadline:
-            _nap(0.0002, 0.001)
-            try:
-                cursor.execute("BEGIN IMMEDIATE")
-                return
-            except sqlite3.OperationalError as again:
-                error = again
-        raise error
 
     def finish(self, cursor: sqlite3.Cursor) -> None:
         """Undo a transaction that was not committed, and let the next writer in."""
@@ -344,11 +324,6 @@ class Connections:
         if not getattr(self, "_closed", True) and self._pid == getpid():
             self._closed = True
             self._close_all()
-
-
-def _nap(least: float, most: float) -> None:
-    # At random, so that two waiters do not wake together again and again.
-    time.sleep(random.uniform(least, most))  # noqa: S311 - no secret
 
 
 def create_file(path: Path) -> None:

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from checkrein.codec import loads
-from checkrein.store import Event, OpenHold, Page, Record, SessionRow
+from checkrein.store import Event, OpenHold, Page, Record, SessionRow, _marks
 from checkrein.store._paging import page_of, place_of
 
 _SESSION_COLUMNS = (
     "sid, id, state, rollback, stopped, owner, fence, n, head, created, updated, body"
 )
 _RECORD_COLUMNS = "rid, kind, id, state, session, label, created, updated, body"
+_ID = "coalesce(s.id, '')"
 _EVENT_COLUMNS = (
-    "e.seq, coalesce(s.id, ''), e.n, e.kind, e.call, e.attempt, e.at, e.view, e.ref, e.prev, e.hash"
+    f"e.seq, {_ID}, e.n, e.kind, e.call, e.attempt, e.at, e.view, e.ref, e.prev, e.hash"
 )
 PAYLOAD = (
     "SELECT e.ref, e.salt, e.data, e.place, e.kind, e.view, coalesce(s.id, ''), e.n, e.call, "
@@ -164,21 +165,31 @@ def read_events(
     if before is not None:
         where.append("e.seq < ?")
         values.append(before)
-    if call is not None:
-        where.append(f"e.seq IN ({_BY_CALL})")
-        values += (call, call)
-    if session is not None:
-        plus = "" if call is None else "+"
-        where.append(f"{plus}e.sid = (SELECT sid FROM sessions WHERE id = ?)")
-        values.append(session)
     if kinds is not None:
         where.append(f"+e.kind IN ({', '.join('?' * len(kinds))})")
         values += kinds
-    rows = connection.execute(
-        f"SELECT {_EVENT_COLUMNS} FROM events e LEFT JOIN sessions s ON s.sid = e.sid "
-        f"{_clause(where)} ORDER BY e.seq {'DESC' if reverse else ''} LIMIT ?",
-        (*values, limit),
-    ).fetchall()
+    sid = -1
+    if session is not None:
+        found = connection.execute("SELECT sid FROM sessions WHERE id = ?", (session,)).fetchone()
+        if found is None:
+            return []
+        sid = found[0]
+    if call is not None:
+        where.append(f"e.seq IN ({_BY_CALL})")
+        values += (call, call)
+        if session is not None:
+            where.append("+e.sid = ?")
+            values.append(sid)
+    if session is not None and call is None:
+        columns = _EVENT_COLUMNS.replace(_ID, "?1")
+        statement, values = _marks.events_of(columns, where, values, sid, reverse=reverse)
+        rows = connection.execute(f"{statement} LIMIT ?", (session, *values, limit)).fetchall()
+    else:
+        rows = connection.execute(
+            f"SELECT {_EVENT_COLUMNS} FROM events e LEFT JOIN sessions s ON s.sid = e.sid "
+            f"{_clause(where)} ORDER BY e.seq {'DESC' if reverse else ''} LIMIT ?",
+            (*values, limit),
+        ).fetchall()
     return [event_of(row) for row in rows]
 
 

@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from checkrein.errors import StoreUnavailable
+from checkrein.store import _marks
 
 APPLICATION_ID = 0x63726E31
 """Marks a SQLite file as ours ("crn1")."""
@@ -38,7 +39,7 @@ _VERSION_1 = (
         call TEXT NOT NULL, attempt INTEGER NOT NULL, at INTEGER NOT NULL, ref BLOB NOT NULL,
         prev BLOB NOT NULL, hash BLOB NOT NULL, view TEXT NOT NULL,
         salt BLOB, data BLOB, place TEXT) STRICT""",
-    "CREATE INDEX events_session ON events (sid)",
+    *_marks.TABLES,
     """CREATE UNIQUE INDEX events_single ON events (call, kind, attempt)
         WHERE kind IN ('intent', 'outcome')""",
     "CREATE INDEX events_call ON events (call) WHERE kind NOT IN ('intent', 'outcome')",

@@ -163,7 +163,9 @@ def test_an_interrupted_demo_leaves_nothing_running(tmp_path, number):
         time.sleep(1)
         process.send_signal(number)
         _, problems = process.communicate(timeout=60)
-    assert process.returncode == 130, problems
+    # Interrupted inside an `exec` (imports of dataclasses), CPython ends as killed by Ctrl-C,
+    # whatever the exit code is: shells show 130 for both.
+    assert process.returncode in (130, -signal.SIGINT), problems
     assert "Traceback" not in problems
     assert services(folder) == []
 

@@ -119,7 +119,7 @@ class Engine:
                 if outcome is None:
                     raise
             problem = outcome.error
-            if self.denials and isinstance(problem, Denied) and problem.call_id == call_id:
+            if self.denials and isinstance(problem, Denied) and problem.call_id == call.id:
                 # A result that is withheld; what was done stays done.
                 said = await self._instead(io, entry, call, problem)
                 if said is not None:

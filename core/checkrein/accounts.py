@@ -42,10 +42,12 @@ def actual(row: HoldRow | OpenHold, outcome: Outcome) -> int:
         return row.amount if _failed(row, outcome) else 0
     if outcome.state == "not_done" or row.settle == "release":
         return 0
-    if row.settle in ("keep", "once"):
+    if row.settle == "keep":
         return row.amount
     if row.account in outcome.amounts:
         return max(0, outcome.amounts[row.account])
+    if row.settle == "once":
+        return row.amount
     if row.unit == "usd" and outcome.cost is not None and outcome.cost_state != "unpriced":
         return max(0, outcome.cost)
     if row.unit == "tokens" and outcome.usage is not None:
@@ -94,7 +96,7 @@ def marks(rows: Iterable[HoldRow | OpenHold], outcome: Outcome) -> list[Put]:
     return [
         Put("once", row.account, outcome.state, {"call": row.call}, row.session)
         for row in rows
-        if row.settle == "once" and outcome.state != "not_done"
+        if row.settle == "once" and actual(row, outcome)
     ]
 
 

@@ -7,9 +7,7 @@ build an `Entry` and translate what comes back.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +25,7 @@ from checkrein.codec import decode_arguments, encode_arguments, is_flat
 from checkrein.entry import CURRENT, OPTIONS, Entry, inside, outermost, seen, undone_around
 from checkrein.errors import Conflict, Denied, HoldRefused, Unencodable
 from checkrein.execution import Execution
-from checkrein.intents import Intents, moved
+from checkrein.intents import Intents
 from checkrein.journal import Journal
 from checkrein.recording import Recording
 from checkrein.store import Batch
@@ -257,10 +255,7 @@ class Engine:
             if outcome is None:
                 if deadline < 0:
                     return await self.rein.recorded.other(io, entry, call)
-                # Single flight: when the holder has ended, its result may be the answer.
-                deadline = deadline or time.monotonic() + self.rein.hold_wait
-                what = f"{call.name} {call.id}, of which another call is running,"
-                await io.wait(partial(moved, self.store, change), deadline, what)
+                deadline = await self.intents.freed(io, entry, call, change, deadline)
                 check = True
                 continue
             error = outcome.error

@@ -109,6 +109,8 @@ class Entry:
     """Under which `Session.running` knows this run."""
     refusal: Denied | None = None
     """The limit that something which has happened already went over."""
+    asked_again: bool = False
+    """The plugins were asked again because a limit was used up meanwhile."""
     happened: bool = False
     """It has been done and paid for already: it is recorded, and nothing can refuse it."""
     admit: bool = True

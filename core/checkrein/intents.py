@@ -10,7 +10,7 @@ from checkrein import accounts
 from checkrein.call import Call
 from checkrein.entry import Entry
 from checkrein.errors import HoldRefused
-from checkrein.store import Batch, HoldRow, Store
+from checkrein.store import Batch, HoldRow
 
 if TYPE_CHECKING:
     from checkrein._io import IO
@@ -78,16 +78,26 @@ class Intents:
                     entry.refusal = entry.refusal or refusal
                     rows[error.index].limit = accounts.NO_LIMIT
                     continue
+                room = error.spent + hold.amount <= hold.limit
                 if (
                     hold.on_refused == "wait"
-                    and error.spent + hold.amount <= hold.limit
+                    and (room or not entry.asked_again)
                     and (not deadline or time.monotonic() < deadline)
                 ):
-                    # Running calls hold what is missing: what is spent would not come back.
+                    # Running calls hold what is missing. What is spent does not come back: it may
+                    # have been spent since the plugins were asked, so they are asked once more.
+                    entry.asked_again = not room
                     raise
                 await self.engine.refuse(io, entry, call, tree, refusal)
 
+    async def freed(self, io: IO, entry: Entry, call: Call, change: int, deadline: float) -> float:
+        """Wait until the plugins are to be asked again; the time until when that may go on.
 
-def moved(store: Store, seen: int) -> bool:
-    """Whether anything may have been committed since `store.changed()` gave `seen`."""
-    return store.changed() != seen
+        Single flight: when the holder has ended, its result may be the answer.
+        """
+        deadline = deadline or time.monotonic() + self.rein.hold_wait
+        if not entry.asked_again:
+            what = f"{call.name} {call.id}, of which another call is running,"
+            store = self.rein.store
+            await io.wait(lambda: store.changed() != change, deadline, what)
+        return deadline

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from checkrein.effects import PAGE, descendants
+from checkrein.errors import Conflict
 from checkrein.store import Balance, Event, Record, SessionRow, Store
 
 if TYPE_CHECKING:
@@ -43,6 +44,21 @@ class Reading:
             after = page.next
             if after is None:
                 return
+
+    def result(self, call: str, classes: Mapping[str, type] | None = None) -> Any:
+        """What a finished call returned, as it was recorded.
+
+        `classes`: what the tool's annotations name, where the result is of such a class. Raises
+        `Conflict` for a call without a known result and `Undecodable` where it cannot be rebuilt.
+        """
+        from checkrein.codec import decode
+        from checkrein.effects import effect_of
+
+        effect = effect_of(self.store, call)
+        payload = self.store.payload(effect.result_seq) if effect and effect.result_seq else None
+        if not isinstance(payload, dict) or "result" not in payload:
+            raise Conflict(f"call {call} has no recorded result")
+        return decode(payload["result"], dict(classes or {}))
 
     def balance(self, account: str) -> Balance | None:
         """What an account holds and spent."""

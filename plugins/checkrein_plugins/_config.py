@@ -8,12 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, StrictFloat, StrictInt, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
 
 from checkrein._config_model import near, plainly
 from checkrein.errors import ConfigError
+
+if TYPE_CHECKING:
+    from checkrein.rein import Rein
 
 
 def _finite(value: float) -> float:
@@ -56,6 +68,16 @@ def _payable(value: float) -> float:
     return value
 
 
+def _filled(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be empty")
+    return value
+
+
+Text = Annotated[StrictStr, AfterValidator(_filled)]
+Texts = Annotated[list[Text], Field(min_length=1)]
+Name = Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
+"""What the names of a plugin's rules and accounts begin with."""
 Number = Annotated[StrictInt | StrictFloat, AfterValidator(_finite)]
 """A finite number; a bool or a numeric string is refused."""
 Dollars = Annotated[Number, AfterValidator(_not_negative), AfterValidator(_payable)]
@@ -82,6 +104,24 @@ def read(model: type[S], values: Mapping[str, Any], where: str) -> S:
         return model.model_validate(dict(values))
     except ValidationError as error:
         raise ConfigError(_describe(error, model, where)) from None
+
+
+def listed(value: Any) -> Any:
+    """Tuples are as good as lists; everything else is left for the model to refuse."""
+    return list(value) if isinstance(value, tuple) else value
+
+
+def refuse_twins(rein: Rein, plugin: Any, key: str = "name") -> None:
+    """Raise `ConfigError` if this Rein has another plugin of the same kind and name.
+
+    They would count into the same accounts.
+    """
+    for _, other in rein.plugins:
+        if type(other) is type(plugin) and other is not plugin and other.name == plugin.name:
+            raise ConfigError(
+                f"two plugins of the kind {type(plugin).__name__} are named {plugin.name!r}; "
+                f"give one of them another name ({key} = ...)"
+            )
 
 
 def refuse_unknown(unknown: Mapping[str, object], where: str, allowed: tuple[str, ...]) -> None:

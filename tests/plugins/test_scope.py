@@ -683,6 +683,6 @@ def test_an_undo_is_not_held_against_the_rules() -> None:
 
 
 def test_two_scopes_need_two_names() -> None:
-    with pytest.raises(ConfigError, match="two Scopes are named 'scope'"):
+    with pytest.raises(ConfigError, match="of the kind Scope are named 'scope'"):
         Rein(plugins=[Scope(), Scope()])
     Rein(plugins=[Scope(), Scope(name="team")]).close()

@@ -1,5 +1,51 @@
-"""Guards: plugins that stop or question a call by what it is."""
+"""Guards: plugins that stop or question a call by what it is.
 
-from checkrein_plugins.guardrails.scope import Scope
+A guard is imported when it is asked for: one that is not used costs nothing.
+"""
 
-__all__ = ["Scope"]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from checkrein_plugins.guardrails.hours import ActiveHours
+    from checkrein_plugins.guardrails.idempotency import IdempotencyGuard
+    from checkrein_plugins.guardrails.output import OutputLengthLimit
+    from checkrein_plugins.guardrails.quota import ResourceQuota
+    from checkrein_plugins.guardrails.rates import CategoryRateLimit
+    from checkrein_plugins.guardrails.recursion import RecursionDetector
+    from checkrein_plugins.guardrails.schema import SchemaValidator
+    from checkrein_plugins.guardrails.scope import Scope
+    from checkrein_plugins.guardrails.urls import UrlGuard
+
+_MODULES = {
+    "ActiveHours": "hours",
+    "CategoryRateLimit": "rates",
+    "IdempotencyGuard": "idempotency",
+    "OutputLengthLimit": "output",
+    "RecursionDetector": "recursion",
+    "ResourceQuota": "quota",
+    "SchemaValidator": "schema",
+    "Scope": "scope",
+    "UrlGuard": "urls",
+}
+
+__all__ = [
+    "ActiveHours",
+    "CategoryRateLimit",
+    "IdempotencyGuard",
+    "OutputLengthLimit",
+    "RecursionDetector",
+    "ResourceQuota",
+    "SchemaValidator",
+    "Scope",
+    "UrlGuard",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The guards by name."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

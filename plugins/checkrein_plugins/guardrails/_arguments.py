@@ -83,7 +83,7 @@ class ArgumentCheck:
             return None if self._optional else "is missing"
         found = False
         try:
-            for is_key, leaf in _leaves(value, 0):
+            for is_key, leaf in leaves_of(value, 0):
                 if is_key:
                     problem = "has a blocked key" if self._key(leaf) else None
                 else:
@@ -100,7 +100,7 @@ class ArgumentCheck:
 
 
 def _any_above(value: Any, above: float) -> bool:
-    for is_key, leaf in _leaves(value, 0):
+    for is_key, leaf in leaves_of(value, 0):
         plain = None if is_key else number(leaf)
         if plain is not None and plain > above:
             return True
@@ -116,14 +116,14 @@ def _reach(value: Any, steps: tuple[str, ...], step: int) -> Iterator[Any]:
     if step == len(steps):
         yield value
         return
-    fields = _fields(value)
+    fields = fields_of(value)
     if fields is None or steps[step] not in fields:
         yield _MISSING
         return
     yield from _reach(fields[steps[step]], steps, step + 1)
 
 
-def _fields(value: Any) -> Mapping[Any, Any] | None:
+def fields_of(value: Any) -> Mapping[Any, Any] | None:
     """The named parts of a mapping, dataclass or pydantic model; None for anything else."""
     if isinstance(value, Mapping):
         return value
@@ -136,7 +136,7 @@ def _fields(value: Any) -> Mapping[Any, Any] | None:
     return None
 
 
-def _leaves(value: Any, depth: int) -> Iterator[tuple[bool, Any]]:
+def leaves_of(value: Any, depth: int) -> Iterator[tuple[bool, Any]]:
     """(is it a key, leaf) for all that lies inside `value`."""
     if depth > DEPTH:
         raise Unreadable("is nested too deeply")
@@ -146,14 +146,14 @@ def _leaves(value: Any, depth: int) -> Iterator[tuple[bool, Any]]:
         yield False, value
     elif isinstance(value, (list, tuple, set, frozenset)):
         for item in value:
-            yield from _leaves(item, depth + 1)
+            yield from leaves_of(item, depth + 1)
     else:
-        fields = _fields(value)
+        fields = fields_of(value)
         if fields is None:
             raise Unreadable("is an object that the rule cannot look into")
         for key, item in fields.items():
             yield True, key
-            yield from _leaves(item, depth + 1)
+            yield from leaves_of(item, depth + 1)
 
 
 def kind_of(rule: ArgumentSettings) -> ArgumentType:

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
-from checkrein_plugins._config import Count, Number, Seconds, Settings
+from checkrein_plugins._config import Count, Number, Seconds, Settings, Text, Texts
 
-
-def _filled(value: str) -> str:
-    if not value.strip():
-        raise ValueError("must not be empty")
-    return value
-
-
-Text = Annotated[StrictStr, AfterValidator(_filled)]
-Texts = Annotated[list[Text], Field(min_length=1)]
 ArgumentType = Literal["text", "path", "url", "number"]
 Action = Literal["allow", "ask", "deny"]
 

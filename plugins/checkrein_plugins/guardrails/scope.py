@@ -20,7 +20,7 @@ from checkrein.call import Call
 from checkrein.errors import ConfigError
 from checkrein.hooks import Plugin
 from checkrein.verdicts import Ask, Deny, Hold, PreOne, PreVerdict
-from checkrein_plugins._config import read, refuse_unknown
+from checkrein_plugins._config import listed, read, refuse_twins, refuse_unknown
 from checkrein_plugins._patterns import Matcher, fold_pattern, globs, names, nothing
 from checkrein_plugins.guardrails import _paths
 from checkrein_plugins.guardrails._arguments import ArgumentCheck, contradictions
@@ -64,9 +64,9 @@ class Scope(Plugin):
         settings = read(
             ScopeSettings,
             {
-                "rules": _listed(rules),
-                "allow": _listed(allow),
-                "block": _listed(block),
+                "rules": listed(rules),
+                "allow": listed(allow),
+                "block": listed(block),
                 "unlisted": unlisted,
                 "root": root,
                 "undo": undo,
@@ -118,11 +118,7 @@ class Scope(Plugin):
 
     def start(self, rein: Rein) -> None:
         """Refuse a second Scope of this Rein under the same name: they would share counters."""
-        for _, other in rein.plugins:
-            if isinstance(other, Scope) and other is not self and other.name == self.name:
-                raise ConfigError(
-                    f"scope: two Scopes are named {self.name!r}; give one of them another name"
-                )
+        refuse_twins(rein, self)
 
     def _plan(self, name: str) -> tuple[_Rule, ...]:
         found = tuple(rule for rule in self._rules if rule.restricts(name))
@@ -236,11 +232,6 @@ def _unlisted(action: Action, similar: bool, scope: str) -> _Rule:
 
 def _patterns(rule: RuleSettings) -> list[str]:
     return [rule.tool] if isinstance(rule.tool, str) else list(rule.tool)
-
-
-def _listed(value: Any) -> Any:
-    """Tuples are as good as lists; everything else is left for the model to refuse."""
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _refuse_repeats(rules: list[RuleSettings], places: list[str]) -> None:

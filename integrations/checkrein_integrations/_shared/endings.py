@@ -11,7 +11,7 @@ E = TypeVar("E", bound=CheckreinError)
 
 
 @cache
-def _joined(cls: Any, base: type[BaseException]) -> Any:
+def _joined(cls: Any, base: Any) -> Any:
     return type(
         cls.__name__,
         (cls, base),
@@ -19,11 +19,12 @@ def _joined(cls: Any, base: type[BaseException]) -> Any:
     )
 
 
-def ending_as(error: E, base: type[BaseException]) -> E:
-    """The same error, made an instance of `base` as well: what the framework never swallows.
+def ending_as(error: E, base: Any) -> E:
+    """The same error, made an instance of `base` as well: a class that the framework lets pass.
 
     `except BudgetExceeded` finds it as before.
     """
     if not isinstance(error, base):
-        object.__setattr__(error, "__class__", _joined(type(error), base))
+        kind: Any = type(error)
+        object.__setattr__(error, "__class__", _joined(kind, base))
     return error

@@ -1,0 +1,157 @@
+"""Going on with a run that waited for an approval, or whose process died.
+
+CrewAI cannot pause inside a run. A run that waits is ended, and done again: every call that is
+recorded is answered from the journal by its key, at no cost, and what was not reached yet runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from checkrein import codec
+from checkrein._io import finish
+from checkrein.errors import ApprovalPending, ConfigError, Conflict, SessionClosed
+from checkrein_integrations._shared.leases import lease_on, settled
+from checkrein_integrations.crewai import answers
+from checkrein_integrations.crewai.framework import check
+from checkrein_integrations.crewai.state import LABEL, restart
+from checkrein_integrations.crewai.supervise import supervise
+
+if TYPE_CHECKING:
+    from checkrein import Rein
+
+_PATIENCE = 3600.0
+"""Seconds that a second resumer waits for the first."""
+
+
+def resume(
+    rein: Rein,
+    token: str,
+    target: Any,
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    models: Mapping[str, Any] | None = None,
+) -> Any:
+    """Go on with the run that waits for approval `token`, or with the session of that id.
+
+    `target` is a crew or flow, or a function that makes one or does the whole run; it must do
+    what the first run did, in the same order. Returns what its `kickoff` returns. Whoever comes
+    second waits, and gets the text that the run ended with: the model is never entered twice.
+
+    Raises `Conflict` for an unknown token, `ApprovalPending` while nobody has decided,
+    `SessionClosed` where the run is over without an answer, and what the run raises.
+    """
+    check()
+    session = _session_of(rein, token)
+    with lease_on(rein, session) as lease:
+        if lease is None:
+            finish(
+                rein.sync_io.wait(
+                    lambda: settled(rein, session), time.monotonic() + _PATIENCE,
+                    f"the run of session {session}",
+                )
+            )  # fmt: skip
+            return _answer(rein, session)
+        restart(lease.session)
+        with lease, supervise(rein, session=lease.session, models=models):
+            runs = _target(target)
+            if not hasattr(runs, "kickoff"):
+                return runs()
+            made = runs.kickoff(inputs=dict(inputs)) if inputs else runs.kickoff()
+            return made
+
+
+async def aresume(
+    rein: Rein,
+    token: str,
+    target: Any,
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    models: Mapping[str, Any] | None = None,
+) -> Any:
+    """The async twin of `resume`; `target` may also be an async function."""
+    check()
+    session = _session_of(rein, token)
+    with lease_on(rein, session) as lease:
+        if lease is None:
+            await rein.async_io.wait(
+                lambda: settled(rein, session), time.monotonic() + _PATIENCE,
+                f"the run of session {session}",
+            )  # fmt: skip
+            return _answer(rein, session)
+        restart(lease.session)
+        async with lease, supervise(rein, session=lease.session, models=models):
+            runs = _target(target)
+            if not hasattr(runs, "kickoff"):
+                return await _awaited(runs())
+            kickoff = getattr(runs, "akickoff", None) or runs.kickoff_async
+            return await (kickoff(inputs=dict(inputs)) if inputs else kickoff())
+
+
+async def _awaited(value: Any) -> Any:
+    import inspect
+
+    return await value if inspect.isawaitable(value) else value
+
+
+def _target(target: Any) -> Any:
+    """What is run: a crew or flow, or a function that does it all."""
+    if hasattr(target, "kickoff") and not isinstance(target, type):
+        return target
+    if not callable(target):
+        raise ConfigError(
+            f"{type(target).__name__}: pass a crew, a flow, or a function that makes one"
+        )
+
+    def run() -> Any:
+        made = target()
+        return made.kickoff() if hasattr(made, "kickoff") else made
+
+    return run
+
+
+def _session_of(rein: Rein, token: str) -> str:
+    """The session to go on with. Raises where it cannot be."""
+    request = rein.approvals.get(token)
+    if request is None:
+        row = rein.store.session(token)
+        if row is None:
+            raise Conflict(
+                f"{token} is neither an approval nor a session that is known here; "
+                "`checkrein approvals` and `checkrein sessions` list them"
+            )
+        if row.state != "ACTIVE":
+            raise SessionClosed(f"session {token} is {row.state}: there is nothing to go on with")
+        return token
+    if request.state == "pending" and request.expires > rein.clock():
+        raise ApprovalPending(token, call_id=request.call, tool=request.tool)
+    for event in rein.store.events(call=request.call, kinds=("approval_requested",)):
+        payload = rein.store.payload(event.seq)
+        if event.view.get("id") == token and isinstance(payload, dict):
+            if LABEL in payload["labels"]:
+                return request.session
+    raise ConfigError(
+        f"approval {token} was not asked for in a supervised crew: use rein.resume(token)"
+    )
+
+
+def _answer(rein: Rein, session: str) -> Any:
+    """The text that a run of somebody else ended with. Raises `SessionClosed` if it has none."""
+    row = rein.store.session(session)
+    if row is None or row.state != "COMPLETED":
+        raise SessionClosed(
+            f"session {session} is {row.state if row is not None else 'gone'}: the run did not "
+            "come to its end"
+        )
+    for event in rein.store.events(session=session, kinds=("outcome", "amended"), reverse=True):
+        payload = rein.store.payload(event.seq)
+        if not isinstance(payload, dict) or "result" not in payload:
+            continue
+        value = codec.decode(payload["result"])
+        if isinstance(value, dict) and value.keys() == {"crewai"}:
+            kept = answers.loaded(value, None)
+            if isinstance(kept, str) and not kept.startswith("["):
+                return kept
+    raise SessionClosed(f"session {session} is over, and no answer of it is kept")

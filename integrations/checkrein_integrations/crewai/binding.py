@@ -131,7 +131,10 @@ def _runner(tool: Any) -> Callable[..., Any]:
         finally:
             DIRECT.reset(token)
         if isinstance(result, ToolFailure):
-            raise RuntimeError(f"{tool.name} reported a failure ({result.reason.value})")
+            # Not a wrong type: the tool says so itself that it did not do what it was asked.
+            raise RuntimeError(  # noqa: TRY004
+                f"{tool.name} reported a failure ({result.reason.value})"
+            )
         return result
 
     run.__name__ = run.__qualname__ = str(sanitize_tool_name(tool.name))
@@ -161,7 +164,7 @@ def _signature(tool: Any) -> inspect.Signature | None:
     found: list[inspect.Parameter] = []
     try:
         for name, field in fields.items():
-            default = inspect.Parameter.empty
+            default: Any = inspect.Parameter.empty
             if not field.is_required():
                 default = _UNKNOWN if field.default_factory is not None else field.default
             found.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default))

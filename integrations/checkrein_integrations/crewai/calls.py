@@ -109,8 +109,8 @@ class ToolCall:
         if exact == self.arguments:
             args, kwargs = self.given
             return body(*args, **kwargs)
-        args, kwargs = self.declared.spread(exact)
-        return body(*args, **kwargs)
+        spread = self.declared.spread(exact)
+        return body(*spread[0], **spread[1])
 
     def _entry(self, run: Callable[..., Any], is_async: bool) -> Entry:
         told, scope = self.told, self.scope
@@ -141,8 +141,8 @@ class ToolCall:
             raise final(error)
         if error is self.raised:
             # Given to the framework as a value: what raises is started again, up to six times.
-            text = f"Error executing tool: {error}"
-            return ToolFailure(message=text, reason=ToolFailureReason.EXCEPTION)
+            failure = f"Error executing tool: {error}"
+            return ToolFailure(message=failure, reason=ToolFailureReason.EXCEPTION)
         text = refusal(error, self.name)
         if text is None:
             told.error = final(error)
@@ -171,7 +171,7 @@ def nothing_ran(rein: Rein, told: Pass, declared: Declared, session: Session) ->
     Plugins decide on it as on any other; `told` then holds the refusal, or what ends the run.
     """
 
-    def run(_: Call, exact: dict[str, Any]) -> Any:
+    def run(_: Call, __: dict[str, Any]) -> Any:
         raise NothingRan(declared.info.name)
 
     arguments = told.tool_input if isinstance(told.tool_input, dict) else {}

@@ -20,7 +20,7 @@ try:
     from crewai.hooks.dispatch import HookAborted, InterceptionPoint, scoped_hooks
     from crewai.llms import base_llm as _base_llm
     from crewai.llms.base_llm import BaseLLM, call_stream_override
-    from crewai.tools import base_tool as _base_tool
+    from crewai.tools import tool as make_tool
     from crewai.tools.base_tool import BaseTool, Tool
     from crewai.tools.structured_tool import CrewStructuredTool
     from crewai.tools.tool_failure import ToolFailure, ToolFailureReason
@@ -60,6 +60,7 @@ __all__ = [
     "check",
     "current_call_id",
     "extract_tool_call_info",
+    "make_tool",
     "outer_hooks",
     "sanitize_tool_name",
     "scoped_hooks",
@@ -77,7 +78,6 @@ _NEEDED: tuple[tuple[Any, tuple[str, ...]], ...] = (
          "_track_token_usage_internal"),
     ),
     (BaseTool, ("run", "arun", "_run", "_validate_kwargs")),
-    (_base_tool, ("Tool",)),
     (UsageMetrics, ("from_provider_dict",)),
 )  # fmt: skip
 

@@ -109,7 +109,8 @@ def _change_structured(structured: Any) -> Callable[[], None]:
 
 def _change_class(tool: Any) -> Callable[[], None]:
     """Any other tool: the native road comes to its `_run`."""
-    return _set(tool, "__class__", _supervised_class(type(tool)))
+    cls: Any = type(tool)
+    return _set(tool, "__class__", _supervised_class(cls))
 
 
 def _in_scope(tool: Any, body: Callable[..., Any]) -> Callable[..., Any]:
@@ -130,7 +131,7 @@ def _in_scope(tool: Any, body: Callable[..., Any]) -> Callable[..., Any]:
 def _inner_run(tool: Any) -> Any:
     """The tool's own `_run`, whether its class is changed already or not."""
     cls = type(tool)
-    return getattr(cls._run, "__wrapped__", cls._run)  # noqa: SLF001 - the method tools define
+    return getattr(cls._run, "__wrapped__", cls._run)
 
 
 @cache

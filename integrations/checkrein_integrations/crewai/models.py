@@ -14,7 +14,6 @@ from checkrein_integrations._shared import chat
 from checkrein_integrations.crewai import answers
 from checkrein_integrations.crewai.framework import (
     BaseLLM,
-    HookAborted,
     UsageMetrics,
     call_stream_override,
 )
@@ -261,8 +260,6 @@ class ModelCall:
             with answers.call_id(id):
                 self.target._emit_call_failed_event(error="the answer was withheld", **about)  # noqa: SLF001 - the end of a call whose beginning was told
         self.completed.clear()
-        if isinstance(error, HookAborted):
-            return error
         return final(error)
 
 
@@ -274,7 +271,7 @@ def _declared(name: str) -> Declared:
 
 def change_model(model: Any) -> Callable[[], None]:
     """Make a model's calls pass the engine; returns how to undo that."""
-    before = type(model)
+    before: Any = type(model)
     object.__setattr__(model, "__class__", supervised_class(before))
     return lambda: object.__setattr__(model, "__class__", before)
 
@@ -310,9 +307,13 @@ def _call_of(cls: Any) -> Any:
             return cls.call(self, *args, **kwargs)
         return ModelCall(rein, self, args, kwargs).run(lambda **given: cls.call(self, **given))
 
-    # The inner method repeats what a provider refuses for its rate already.
-    call._crewai_rate_limit_wrapped = True  # type: ignore[attr-defined]  # noqa: SLF001 - the framework's own mark
-    return call
+    return _repeated_inside(call)
+
+
+def _repeated_inside(method: Any) -> Any:
+    """Tell the framework that the inner method repeats already what is refused for its rate."""
+    method._crewai_rate_limit_wrapped = True  # noqa: SLF001 - the framework's own mark
+    return method
 
 
 def _acall_of(cls: Any) -> Any:
@@ -323,8 +324,7 @@ def _acall_of(cls: Any) -> Any:
         job = ModelCall(rein, self, args, kwargs)
         return await job.arun(lambda **given: cls.acall(self, **given))
 
-    acall._crewai_rate_limit_wrapped = True  # type: ignore[attr-defined]  # noqa: SLF001 - as above
-    return acall
+    return _repeated_inside(acall)
 
 
 def _completed_of(inner: Any) -> Any:
@@ -358,7 +358,7 @@ def _chunk_of(cls: Any, name: str, channel: str) -> Any:
 
 
 def _usage_of(cls: Any) -> Any:
-    inner = cls._track_token_usage_internal  # noqa: SLF001 - models report their tokens here
+    inner = cls._track_token_usage_internal
 
     def track(self: Any, usage_data: dict[str, Any]) -> None:
         job = live(self)

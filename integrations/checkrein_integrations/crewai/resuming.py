@@ -59,8 +59,7 @@ def resume(
             runs = _target(target)
             if not hasattr(runs, "kickoff"):
                 return runs()
-            made = runs.kickoff(inputs=dict(inputs)) if inputs else runs.kickoff()
-            return made
+            return runs.kickoff(inputs=dict(inputs)) if inputs else runs.kickoff()
 
 
 async def aresume(
@@ -98,7 +97,8 @@ async def _awaited(value: Any) -> Any:
 
 def _target(target: Any) -> Any:
     """What is run: a crew or flow, or a function that does it all."""
-    if hasattr(target, "kickoff") and not isinstance(target, type):
+    given: Any = target
+    if hasattr(given, "kickoff") and not isinstance(target, type):
         return target
     if not callable(target):
         raise ConfigError(
@@ -106,7 +106,7 @@ def _target(target: Any) -> Any:
         )
 
     def run() -> Any:
-        made = target()
+        made: Any = given()
         return made.kickoff() if hasattr(made, "kickoff") else made
 
     return run

@@ -60,17 +60,24 @@ def covered(rein: Rein, name: str) -> bool:
     """Whether the call that is about to start was taken in charge further out."""
     running = RUNNING.get()
     return (
-        running is not None
-        and running.rein is rein
-        and not running.inside
-        and running.name == name
+        running is not None and running.rein is rein and not running.inside and running.name == name
     )
 
 
 class Pass:
     """One tool call between the framework's hook before it and the one after it."""
 
-    __slots__ = ("before", "entered", "error", "name", "place", "task", "text", "tool", "tool_input")
+    __slots__ = (
+        "before",
+        "entered",
+        "error",
+        "name",
+        "place",
+        "task",
+        "text",
+        "tool",
+        "tool_input",
+    )
 
     def __init__(self, name: str, tool: Any, tool_input: Any, task: Any, agent: Any) -> None:
         self.name = name

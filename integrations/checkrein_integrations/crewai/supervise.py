@@ -1,4 +1,4 @@
-"""`supervise`: everything that crews and flows do inside a block goes through the hooks of a Rein."""
+"""`supervise`: what crews and flows do inside a block goes through the hooks of a Rein."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class supervise:  # noqa: N801 - reads as a function: `with supervise(rein):`
         models: Mapping[str, Any] | None = None,
     ) -> None:
         check()
-        if session is not None and (not isinstance(session, Session) or session.rein is not rein):
+        given: Any = session
+        if given is not None and (not isinstance(given, Session) or given.rein is not rein):
             raise ConfigError("session: pass rein.session(...) of the same Rein")
         for name, model in (models or {}).items():
             if not isinstance(model, BaseLLM):
@@ -167,8 +168,10 @@ class Hooks:
             agents = [*(getattr(crew, "agents", None) or ()), getattr(crew, "manager_agent", None)]
             owners = [crew, *agents]
             for owner in owners:
-                for field in _MODELS:
-                    self._model(getattr(owner, field, None))
+                # Not as attributes: some of the fields warn of their deprecation.
+                fields = getattr(owner, "__dict__", {})
+                for name in _MODELS:
+                    self._model(fields.get(name))
         except Exception as error:
             raise failed(error) from error
 
@@ -250,4 +253,3 @@ class Hooks:
 
 _MODELS = ("llm", "function_calling_llm", "manager_llm", "planning_llm", "chat_llm")
 """Fields of crews and agents that hold a model."""
-

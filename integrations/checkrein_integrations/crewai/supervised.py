@@ -6,13 +6,21 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from checkrein.errors import ConfigError
 from checkrein.tool import ToolSettings
 from checkrein_integrations.crewai.binding import binder_of, plain_function
 from checkrein_integrations.crewai.calls import ToolCall, refusal, taken
-from checkrein_integrations.crewai.framework import Agent, BaseLLM, BaseTool, Crew, Tool, check
+from checkrein_integrations.crewai.framework import (
+    Agent,
+    BaseLLM,
+    BaseTool,
+    Crew,
+    Tool,
+    check,
+    make_tool,
+)
 from checkrein_integrations.crewai.instruments import same_class
 from checkrein_integrations.crewai.models import supervised_class
 from checkrein_integrations.crewai.signals import final
@@ -78,13 +86,10 @@ def supervised_tool(
 def _made(fn: Any, name: str | None) -> BaseTool:
     if not inspect.isroutine(fn):
         raise ConfigError(f"{type(fn).__name__} is neither a CrewAI tool nor a function")
-    from crewai.tools import tool as make
-
     try:
-        made: BaseTool = make(name or fn.__name__)(fn)
+        return cast("BaseTool", make_tool(name or fn.__name__)(fn))
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{fn.__name__} can be no CrewAI tool: {error}") from error
-    return made
 
 
 @overload
@@ -103,7 +108,7 @@ def supervise_tools(rein: Rein, target: Any) -> Any:
     """
     check()
     if isinstance(target, Crew):
-        owners = [*target.agents, *target.tasks]
+        owners: list[Any] = [*target.agents, *target.tasks]
         if target.manager_agent is not None:
             owners.append(target.manager_agent)
         made = [(owner, _copies(rein, owner.tools or ())) for owner in owners]
@@ -115,9 +120,7 @@ def supervise_tools(rein: Rein, target: Any) -> Any:
         return target
     if isinstance(target, (list, tuple)):
         return _copies(rein, target)
-    raise ConfigError(
-        f"{type(target).__name__}: pass a list of CrewAI tools, an Agent or a Crew"
-    )
+    raise ConfigError(f"{type(target).__name__}: pass a list of CrewAI tools, an Agent or a Crew")
 
 
 def _copies(rein: Rein, tools: Iterable[Any]) -> list[Any]:
@@ -135,9 +138,11 @@ def _copy(rein: Rein, tool: Any) -> Any:
             return tool
         raise ConfigError(f"tool {tool.name} is supervised by another Rein already")
     copy: Any = tool.model_copy()
+    given: Any = tool
     if isinstance(copy, Tool):
-        object.__setattr__(copy, "func", _marking(plain_function(tool.func)))
-    object.__setattr__(copy, "__class__", _supervised_class(type(tool)))
+        object.__setattr__(copy, "func", _marking(plain_function(given.func)))
+    kind: Any = type(tool)
+    object.__setattr__(copy, "__class__", _supervised_class(kind))
     # Not fields: the tool's own schema and its comparison stay as they are.
     object.__setattr__(copy, "checkrein_inner", tool)
     object.__setattr__(copy, "checkrein_owner", _Owner(rein))
@@ -256,7 +261,8 @@ def supervise_model(rein: Rein, model: L) -> L:
         if owner is rein:
             return model
         raise ConfigError(f"model {model.model} is supervised by another Rein already")
-    copy = model.model_copy()
-    object.__setattr__(copy, "__class__", supervised_class(type(model)))
+    copy: Any = model.model_copy()
+    kind: Any = type(model)
+    object.__setattr__(copy, "__class__", supervised_class(kind))
     object.__setattr__(copy, "checkrein_owner", rein)
-    return copy
+    return cast("L", copy)

@@ -139,6 +139,10 @@ class ScriptedLLM(BaseLLM):
         """Answer with the next step of the script."""
         return self.call(*args, **kwargs)
 
+    def get_input_tokens_count(self, messages: Any, *args: Any, **kwargs: Any) -> int:
+        """Tokens of a request, for checks against the context window: `input_tokens`."""
+        return self.input_tokens
+
     def _next(self, messages: Any, tools: Any) -> Any:
         given = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
         self._seen.append(json.loads(json.dumps(given, default=str)))

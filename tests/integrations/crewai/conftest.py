@@ -1,0 +1,147 @@
+"""Plugins, crews and tools that the tests of the CrewAI adapter share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Nothing may leave the machine: both before the framework is imported.
+os.environ["CREWAI_DISABLE_TELEMETRY"] = "true"
+os.environ["CREWAI_TRACING_ENABLED"] = "false"
+
+pytest.importorskip("crewai")
+
+from crewai import Agent, Crew, Task
+
+from checkrein import Plugin, Rein
+from checkrein_integrations.crewai import supervise
+from checkrein_integrations.testing.crewai import ScriptedLLM, action, call, final
+
+# CrewAI reads deprecated fields of its own, and uses deprecated parts of others.
+IGNORED = ("ignore::DeprecationWarning:crewai",)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            for warning in IGNORED:
+                item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+effects: list[Any] = []
+"""What the tools of a test have done."""
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> None:
+    effects.clear()
+
+
+class Rules(Plugin):
+    """`pre_call` and `post_call` from functions."""
+
+    def __init__(self, pre: Any = None, post: Any = None, kind: str = "tool") -> None:
+        self._pre = pre
+        self._post = post
+        self._kind = kind
+
+    def pre_call(self, call: Any) -> Any:
+        return self._pre(call) if self._pre is not None and call.kind == self._kind else None
+
+    def post_call(self, call: Any, outcome: Any) -> Any:
+        return self._post(call, outcome) if self._post and call.kind == self._kind else None
+
+
+class Road:
+    """One of the ways on which CrewAI comes to a tool, and runs a crew."""
+
+    def __init__(self, native: bool, mode: str) -> None:
+        self.native = native
+        self.mode = mode
+
+    def llm(self, *steps: Any, **fields: Any) -> ScriptedLLM:
+        """A model that plays steps: a list of `call`s, or a final text."""
+        script = list(steps)
+        if not self.native:
+            script = [self._react(step) for step in steps]
+        return ScriptedLLM(script=script, native=self.native, **fields)
+
+    @staticmethod
+    def _react(step: Any) -> Any:
+        import json
+
+        if isinstance(step, list):
+            function = step[0]["function"]
+            return action(function["name"], **json.loads(function["arguments"]))
+        return final(step) if isinstance(step, str) else step
+
+    def crew(self, llm: Any, tools: Any, **fields: Any) -> Any:
+        agent = Agent(role="clerk", goal="work", backstory="none", llm=llm, tools=list(tools))
+        task = Task(description="do it", expected_output="a word", agent=agent)
+        return Crew(agents=[agent], tasks=[task], **fields)
+
+    def run(self, rein: Rein, crew: Any, **settings: Any) -> Any:
+        if self.mode == "sync":
+            with supervise(rein, **settings):
+                return crew.kickoff()
+
+        async def entry() -> Any:
+            async with supervise(rein, **settings):
+                return await (crew.kickoff_async() if self.mode == "async" else crew.akickoff())
+
+        return asyncio.run(entry())
+
+
+ROADS = [(native, mode) for native in (True, False) for mode in ("sync", "async", "akickoff")]
+
+
+@pytest.fixture(params=ROADS, ids=lambda r: f"{'native' if r[0] else 'react'}-{r[1]}")
+def road(request: pytest.FixtureRequest) -> Road:
+    return Road(*request.param)
+
+
+@pytest.fixture
+def rein() -> Any:
+    """A function that makes a Rein and closes it at the end."""
+    made: list[Rein] = []
+
+    def make(*plugins: Any, **settings: Any) -> Rein:
+        made.append(Rein(plugins=list(plugins), **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def told(llm: ScriptedLLM) -> list[str]:
+    """What the model was told of its tools, in its last request."""
+    found = []
+    for message in llm.seen[-1]:
+        text = str(message.get("content") or "")
+        if message["role"] == "tool":
+            found.append(text)
+        elif "Observation: " in text:
+            found.append(text.rsplit("Observation: ", maxsplit=1)[-1])
+    return found
+
+
+def kinds(rein: Rein, session: str | None = None) -> list[tuple[str, str]]:
+    """(kind, name or state) of all events, oldest first."""
+    found = []
+    for event in rein.store.events(session=session, limit=1000):
+        about = event.view.get("name") or event.view.get("state") or ""
+        found.append((event.kind, str(about)))
+    return found
+
+
+def states(rein: Rein) -> list[tuple[str, str]]:
+    """(state, rollback) of all sessions, newest first."""
+    return [(row.state, row.rollback) for row in rein.store.sessions().rows]
+
+
+__all__ = ["Road", "Rules", "call", "effects", "kinds", "states", "told"]

@@ -181,9 +181,10 @@ def read_events(
             where.append("+e.sid = ?")
             values.append(sid)
     if session is not None and call is None:
-        columns = _EVENT_COLUMNS.replace(_ID, "?1")
+        columns = _EVENT_COLUMNS.replace(f"{_ID}, ", "")
         statement, values = _marks.events_of(columns, where, values, sid, reverse=reverse)
-        rows = connection.execute(f"{statement} LIMIT ?", (session, *values, limit)).fetchall()
+        found = connection.execute(f"{statement} LIMIT ?", (*values, limit)).fetchall()
+        rows = [(seq, session, *rest) for seq, *rest in found]
     else:
         rows = connection.execute(
             f"SELECT {_EVENT_COLUMNS} FROM events e LEFT JOIN sessions s ON s.sid = e.sid "

@@ -45,17 +45,25 @@ class Reading:
             if after is None:
                 return
 
-    def result(self, call: str, classes: Mapping[str, type] | None = None) -> Any:
+    def result(
+        self, call: str, classes: Mapping[str, type] | None = None, *, seen: bool = False
+    ) -> Any:
         """What a finished call returned, as it was recorded.
 
-        `classes`: what the tool's annotations name, where the result is of such a class. Raises
-        `Conflict` for a call without a known result and `Undecodable` where it cannot be rebuilt.
+        `classes`: what the tool's annotations name, where the result is of such a class. `seen`:
+        as its caller got it, after every plugin. Raises `Conflict` for a call without a known
+        result and `Undecodable` where it cannot be rebuilt.
         """
         from checkrein.codec import decode
-        from checkrein.effects import effect_of
+        from checkrein.effects import effect_of, every
 
-        effect = effect_of(self.store, call)
-        payload = self.store.payload(effect.result_seq) if effect and effect.result_seq else None
+        events = every(self.store, call)
+        effect = effect_of(self.store, call, events)
+        number = effect.result_seq if effect is not None else 0
+        if seen and number:
+            amended = [e for e in events if e.kind == "amended" and e.seq > number]
+            number = amended[-1].seq if amended else number
+        payload = self.store.payload(number) if number else None
         if not isinstance(payload, dict) or "result" not in payload:
             raise Conflict(f"call {call} has no recorded result")
         return decode(payload["result"], dict(classes or {}))

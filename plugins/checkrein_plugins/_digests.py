@@ -8,6 +8,10 @@ from typing import Any
 from checkrein.call import Call
 from checkrein.codec import digest, encode_arguments, is_flat
 
+KEY_MARK = "crk_"
+"""What idempotency keys that we have made begin with: they are in no digest, because they tell
+one call from another where the question is whether the two are the same."""
+
 _last: tuple[Any, bytes, str] = ({}, b"", "")
 
 
@@ -28,6 +32,11 @@ def digest_of(key: bytes, call: Call) -> str:
 
 def digest_arguments(key: bytes, arguments: Mapping[str, Any], opaque: tuple[str, ...] = ()) -> str:
     """Digest of exact arguments; `opaque` ones are in no digest."""
-    if opaque or not is_flat(arguments):
-        return digest(key, encode_arguments(arguments, frozenset(opaque)))[:32]
-    return digest(key, dict(arguments))[:32]
+    given = {
+        name: value
+        for name, value in arguments.items()
+        if not (type(value) is str and value.startswith(KEY_MARK))
+    }
+    if opaque or not is_flat(given):
+        return digest(key, encode_arguments(given, frozenset(opaque)))[:32]
+    return digest(key, given)[:32]

@@ -20,6 +20,15 @@ from checkrein_plugins.guardrails import (
     SchemaValidator,
     UrlGuard,
 )
+from checkrein_plugins.resilience import (
+    CircuitBreaker,
+    FailureHandler,
+    IterationLimit,
+    ModelFallback,
+    Retry,
+    SilenceAlarm,
+    Timeout,
+)
 
 TO_TEXT = {"type": "object", "properties": {"to": {"type": "string"}}}
 
@@ -35,6 +44,13 @@ GUARDS: list[tuple[type, dict[str, Any]]] = [
     (UrlGuard, {"allow": ["example.org"]}),
     (ActiveHours, {"hours": ["mon-fri 08:00-18:00"], "timezone": "Europe/Berlin"}),
     (ActiveHours, {"hours": ["00:00-00:01"], "action": "ask"}),
+    (Timeout, {"seconds": 5, "models": 7, "session": 3600}),
+    (IterationLimit, {"iterations": 3}),
+    (SilenceAlarm, {"seconds": 3600}),
+    (CircuitBreaker, {"threshold": 2, "ignore": ["ValueError"]}),
+    (Retry, {"keys": {"pay": "key"}}),
+    (ModelFallback, {"models": {"gpt-4o": ["gpt-4o-mini"]}}),
+    (FailureHandler, {"on": {"timeout": "best_effort", "limit": "return_error"}}),
 ]
 
 
@@ -50,6 +66,9 @@ def test_a_file_can_name_it(guard, settings, tmp_path) -> None:
         "SchemaValidator": "schema", "CategoryRateLimit": "rates", "ActiveHours": "hours",
         "RecursionDetector": "recursion", "IdempotencyGuard": "idempotency",
         "ResourceQuota": "quota", "OutputLengthLimit": "output", "UrlGuard": "urls",
+        "Timeout": "timeout", "IterationLimit": "iterations", "SilenceAlarm": "silence",
+        "CircuitBreaker": "breaker", "Retry": "retry", "ModelFallback": "fallback",
+        "FailureHandler": "failures",
     }  # fmt: skip
     name = names[guard.__name__]
     with Rein.from_config({"store": "memory:", "plugins": {name: settings}}) as rein:
@@ -117,6 +136,24 @@ REFUSED: list[tuple[type, dict[str, Any], str]] = [
     (ActiveHours, {"hours": ["moon 08:00-09:00"]}, r"hours\.hours\[0\].*'moon'"),
     (ActiveHours, {"hours": ["08:00-09:00"], "timezone": "Mars/Olympus"}, r"hours\.timezone"),
     (ActiveHours, {"hours": ["08:00-09:00"], "closed": ["25.12."]}, r"hours\.closed\[0\]"),
+    (Timeout, {}, "timeout: state a limit"),
+    (Timeout, {"tools": {"a": -1}}, r"timeout\.tools\.a"),
+    (IterationLimit, {"iterations": -1}, r"iterations\.iterations"),
+    (SilenceAlarm, {"seconds": 0}, r"silence\.seconds"),
+    (SilenceAlarm, {"seconds": 1, "action": "shout"}, r"silence\.action"),
+    (CircuitBreaker, {"threshold": 0}, r"breaker\.threshold"),
+    (CircuitBreaker, {"reset": "60"}, r"breaker\.reset"),
+    (Retry, {"attempts": 1}, r"retry\.attempts"),
+    (Retry, {"on": ["A"], "never": ["A"]}, r"retry\.never"),
+    (Retry, {"delay": 60}, r"retry\.delay"),
+    (Retry, {"jitter": 2}, r"retry\.jitter"),
+    (ModelFallback, {"models": {}}, r"fallback\.models"),
+    (ModelFallback, {"models": {"a": ["b"], "b": ["a"]}}, "a circle leads back"),
+    (ModelFallback, {"models": {"a": ["b", "c"], "b": ["d"]}}, "goes on to 'd' here and to 'c'"),
+    (ModelFallback, {"models": {"a": ["a"]}}, "stands there twice"),
+    (FailureHandler, {"on": {}}, r"failures\.on"),
+    (FailureHandler, {"on": {"timeuot": "halt"}}, r"failures\.on\.timeuot: .*'timeout'"),
+    (FailureHandler, {"on": {"error": "explode"}}, r"failures\.on\.error: unknown action"),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -252,9 +253,10 @@ def _contents(call: Call, verdict: Any) -> list[str]:
     found: list[str] = []
     if isinstance(verdict, Rewrite):
         found += [
-            f"Rewrite changes {name}; only arguments, a model's name and labels may differ"
+            f"Rewrite changes {name}; only arguments, a model's name, a shorter timeout may differ"
             for name in ("id", "session", "kind", "tool")
             if getattr(verdict.call, name) != getattr(call, name)
+            and not (name == "tool" and _only_sooner(verdict.call.tool, call.tool))
         ]
         try:
             codec.encode_arguments(verdict.call.arguments)
@@ -288,6 +290,13 @@ def _contents(call: Call, verdict: Any) -> list[str]:
         except CheckreinError as error:
             found.append(f"Undo: {error}")
     return found
+
+
+def _only_sooner(new: ToolInfo, old: ToolInfo) -> bool:
+    """Whether two declarations differ in nothing but a shorter timeout."""
+    limit = new.timeout
+    sooner = limit is not None and (old.timeout is None or limit < old.timeout)
+    return sooner and dataclasses.replace(old, timeout=limit) == new
 
 
 def _outcomes() -> list[Outcome]:

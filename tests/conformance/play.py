@@ -1,0 +1,189 @@
+"""Plays one scenario through one driver, and holds the result against the expected one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from checkrein import Rein
+from checkrein.errors import ApprovalPending
+
+from .observed import Observed, Ran, Spans, rows, shown_by, state_of
+from .scenario import INPUT, MODEL, OUTPUT, Scenario, Variant, shaped
+from .world import World
+
+TEST_SETTINGS: dict[str, Any] = {"attended": False}
+
+
+class Case:
+    """Everything that a driver needs to run a scenario."""
+
+    def __init__(
+        self, scenario: Scenario, variant: Variant, store: str = "memory:", world: Any = None
+    ) -> None:
+        self.scenario = scenario
+        self.variant = variant
+        self.turns = shaped(scenario.turns, variant.form)
+        self.inner = shaped(scenario.inner, variant.form)
+        self.world = world or World()
+        self.spans = Spans()
+        self.rein = Rein(
+            plugins=list(scenario.plugins()),
+            tracer_provider=self.spans.provider,
+            **{**TEST_SETTINGS, "store": store, **scenario.settings},
+        )
+        every = self.world.functions()
+        self.functions = {name: every[name] for name in scenario.tools}
+        self.world.declare(self.rein, scenario.tools, scenario.declare)
+        self.session = ""
+
+    def close(self) -> None:
+        """Release what still waits, and close the store."""
+        self.world.release.set()
+        self.rein.close()
+
+
+def play(module: Any, scenario: Scenario, variant: Variant) -> Observed:
+    """Run a scenario; what came of it."""
+    case = Case(scenario, variant)
+    try:
+        run = module.Run(case)
+        if variant.mode == "sync":
+            value, error = _sync(case, run)
+        else:
+            value, error = asyncio.run(_async(case, run))
+        case.world.release.set()
+        return observed(case, run.ran(value, error))
+    finally:
+        case.close()
+
+
+def _sync(case: Case, run: Any) -> tuple[Any, BaseException | None]:
+    value, error = None, None
+    try:
+        with case.rein.session(agent="clerk") as session:
+            case.session = case.world.session = session.id
+            value = run.start()
+    except Exception as raised:
+        error = raised
+    while (token := _decided(case, error)) is not None:
+        value, error = None, None
+        try:
+            value = run.resume(token)
+        except Exception as raised:
+            error = raised
+    return value, error
+
+
+async def _async(case: Case, run: Any) -> tuple[Any, BaseException | None]:
+    value, error = None, None
+
+    async def started() -> Any:
+        async with case.rein.session(agent="clerk") as session:
+            case.session = case.world.session = session.id
+            return await run.astart()
+
+    try:
+        if case.scenario.cancel:
+            task = asyncio.ensure_future(started())
+            await asyncio.to_thread(case.world.started.wait, 10)
+            task.cancel()
+            value = await task
+        else:
+            value = await started()
+    except (Exception, asyncio.CancelledError) as raised:
+        error = raised
+    while (token := _decided(case, error)) is not None:
+        value, error = None, None
+        try:
+            value = await run.aresume(token)
+        except Exception as raised:
+            error = raised
+    return value, error
+
+
+def _decided(case: Case, error: BaseException | None) -> str | None:
+    """Decide what waits; the token of a run to resume. None where nothing is paused."""
+    if case.scenario.decide is None or not (error is None or isinstance(error, ApprovalPending)):
+        return None
+    pending = case.rein.approvals.pending()
+    if not pending:
+        return None
+    case.scenario.decide(case.rein, pending[0])
+    return str(pending[0].id)
+
+
+def observed(case: Case, ran: Ran) -> Observed:
+    """The run in the terms of `Expect`."""
+    rein = case.rein
+    tools, models = rows(rein, case.session)
+    spend = rein.read(case.session).spend()
+    return Observed(
+        effects=case.world.did(),
+        saw=ran.saw,
+        journal=tools,
+        models=models,
+        final=ran.final,
+        end="done" if ran.error is None else type(ran.error).__name__,
+        session=state_of(rein, case.session),
+        spans=case.spans.tree(),
+        calls=spend.calls,
+        tokens=spend.tokens,
+        usd=spend.usd,
+        sent=ran.sent,
+        shown=shown_by(rein, case.spans, ran),
+        streamed=ran.streamed,
+    )
+
+
+def expected(scenario: Scenario, variant: Variant) -> dict[str, Any]:
+    """What must come of a variant. What follows from the rest is not written down twice."""
+    expect = scenario.expect
+    turns = len(shaped(scenario.turns, variant.form)) + len(shaped(scenario.inner, variant.form))
+    models = expect.models
+    if models is None:
+        models = ["intent outcome:done"] * turns
+    done = [m for m in models if "outcome:done" in m]
+    intents = sum(row.split().count("intent") for row in (*models, *expect.journal))
+    return {
+        "effects": list(expect.effects),
+        "saw": list(expect.saw),
+        "journal": list(expect.journal),
+        "models": [f"{MODEL} {m}" for m in models],
+        "final": expect.final,
+        "end": expect.end,
+        "session": expect.session,
+        "calls": intents,
+        "tokens": len(done) * (INPUT + OUTPUT),
+        "usd": expect.usd * len(done),
+    }
+
+
+def found(scenario: Scenario, variant: Variant, seen: Observed) -> dict[str, Any]:
+    """What came of a variant, in the same terms."""
+    return {key: getattr(seen, key) for key in expected(scenario, variant)}
+
+
+def compare(scenario: Scenario, variant: Variant, seen: Observed) -> tuple[Any, Any]:
+    """(expected, found), with what is left to chance put in one order."""
+    want, got = expected(scenario, variant), found(scenario, variant, seen)
+    if variant.form == "parallel":
+        for key in ("effects", "journal"):
+            want[key], got[key] = sorted(want[key]), sorted(got[key])
+    if scenario.expect.unordered:
+        want["saw"], got["saw"] = sorted(want["saw"]), sorted(got["saw"])
+        want["journal"], got["journal"] = sorted(want["journal"]), sorted(got["journal"])
+    return want, got
+
+
+def leaks(scenario: Scenario, seen: Observed) -> list[str]:
+    """What was sent or shown that must not have been."""
+    expect: Any = scenario.expect
+    sent = [f"sent: {text}" for text in _held(expect.never_sent, seen.sent)]
+    shown = _held(expect.never_shown, f"{seen.shown}\n{seen.streamed or ''}")
+    return sent + [f"shown: {text}" for text in shown]
+
+
+def _held(texts: Sequence[str], inside: str) -> list[str]:
+    return [text for text in texts if text in inside]

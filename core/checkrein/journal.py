@@ -200,6 +200,8 @@ class Journal:
         }
         if checked.unchecked:
             view["unchecked"] = list(checked.unchecked)
+        if call.parent:
+            view["parent"] = call.parent
         payload = {"result": encoded[0]} if encoded[1] else None
         return NewEvent("answered", call.id, self.now(), view, payload)
 
@@ -216,6 +218,8 @@ class Journal:
             "plugin": denied.plugin,
             "halt": denied.halt,
         }
+        if call.parent:
+            view["parent"] = call.parent
         return NewEvent("denied", call.id, self.now(), view)
 
     def amended(

@@ -10,6 +10,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+PAUSES = ("ApprovalPending", "GraphInterrupt")
+"""Errors of spans that stand for a pause."""
+
 
 @dataclass
 class Ran:
@@ -53,19 +56,28 @@ class Spans:
         self.provider = TracerProvider()
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
 
-    def tree(self) -> list[str]:
-        """`depth name !error` of each span, in order of their beginning."""
-        spans = sorted(self._exporter.get_finished_spans(), key=lambda s: s.start_time or 0)
-        depth: dict[int, int] = {}
+    def paths(self) -> list[str]:
+        """One line for each span: the names from the root down, and after `!` its error.
+
+        Sorted. A span of a call that was only paused is left out, and so are further runs of
+        the same session: how often a framework asks again before it pauses is its own affair.
+        """
+        spans = {s.context.span_id: s for s in self._exporter.get_finished_spans()}
         found = []
-        for span in spans:
-            parent = span.parent.span_id if span.parent is not None else 0
-            depth[span.context.span_id] = depth.get(parent, -1) + 1
-            error = (span.attributes or {}).get("error.type")
-            found.append(
-                "  " * depth[span.context.span_id] + span.name + (f" !{error}" if error else "")
-            )
-        return found
+        for span in spans.values():
+            about = span.attributes or {}
+            error = str(about.get("error.type") or "")
+            if about.get("checkrein.effect.state") == "not_done":
+                error = ""  # the framework's own name for what was not started
+            path = [span.name + (f" !{error}" if error else "")]
+            above = span
+            while above.parent is not None:
+                above = spans[above.parent.span_id]
+                path.insert(0, above.name)
+            if error not in PAUSES:
+                found.append("/".join(path))
+        roots = {path for path in found if "/" not in path and path.startswith("invoke_agent")}
+        return sorted([*roots, *(path for path in found if path not in roots)])
 
     def text(self) -> str:
         """All that the spans hold."""
@@ -73,19 +85,25 @@ class Spans:
 
 
 def rows(rein: Any, session: str) -> tuple[list[str], list[str]]:
-    """(tool calls, model calls) of a session and of those inside it, in order of their start."""
+    """(tool calls, model calls) of a session and of those inside it, in order of their start.
+
+    A row that begins with `> ` belongs to the tool `delegate`.
+    """
     events = [e for e in rein.store.events(limit=10_000) if e.call]
     by_call: dict[str, list[Any]] = {}
     for event in events:
         by_call.setdefault(event.call, []).append(event)
+    names = {e.call: e.view["name"] for e in events if e.kind == "intent"}
     tools: list[str] = []
     models: list[str] = []
     for found in by_call.values():
-        about = next((e.view for e in found if "name" in e.view), {})
+        about = next((e.view for e in found if "name" in e.view), found[0].view)
         if about.get("kind") == "undo":
             continue
         words = [word for word in map(_word, found) if word]
-        told = " ".join([str(about.get("name", "?")), *words])
+        name = str(about.get("name") or about.get("tool") or "?")
+        inside = "> " if names.get(str(about.get("parent"))) == "delegate" else ""
+        told = " ".join([inside + name, *words])
         (models if about.get("kind") == "model" else tools).append(told)
     return tools, models
 
@@ -94,7 +112,8 @@ def _word(event: Any) -> str:
     view = event.view
     if event.kind == "outcome":
         error = (view.get("error") or {}).get("type")
-        return f"outcome:{view['state']}" + (f" !{error}" if error else "")
+        named = error and view["state"] != "not_done"
+        return f"outcome:{view['state']}" + (f" !{error}" if named else "")
     if event.kind == "denied":
         return f"denied:{view['code']}"
     if event.kind.startswith("undo") or event.kind in ("plan_skipped",):
@@ -107,7 +126,9 @@ def _word(event: Any) -> str:
 def state_of(rein: Any, session: str) -> str:
     """State of a session and, where there is one, of its rollback."""
     row = rein.store.session(session)
-    return " ".join(filter(None, [row.state, row.rollback])) if row is not None else "none"
+    if row is None:
+        return "unknown"
+    return row.state if row.rollback == "none" else f"{row.state} {row.rollback}"
 
 
 def shown_by(rein: Any, spans: Spans, ran: Ran) -> str:

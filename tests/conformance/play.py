@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from checkrein import Rein
@@ -53,10 +54,19 @@ def play(module: Any, scenario: Scenario, variant: Variant) -> Observed:
             value, error = _sync(case, run)
         else:
             value, error = asyncio.run(_async(case, run))
-        case.world.release.set()
+        _settled(case)
         return observed(case, run.ran(value, error))
     finally:
         case.close()
+
+
+def _settled(case: Case) -> None:
+    """Let a tool that was given up come to its end: its late result belongs to the record."""
+    case.world.release.set()
+    until = time.monotonic() + 10
+    while "slow" in case.functions and not case.rein.store.events(kinds=("late",), limit=1):
+        assert time.monotonic() < until, "the late result was not recorded"
+        time.sleep(0.005)
 
 
 def _sync(case: Case, run: Any) -> tuple[Any, BaseException | None]:
@@ -127,7 +137,7 @@ def observed(case: Case, ran: Ran) -> Observed:
         final=ran.final,
         end="done" if ran.error is None else type(ran.error).__name__,
         session=state_of(rein, case.session),
-        spans=case.spans.tree(),
+        spans=case.spans.paths(),
         calls=spend.calls,
         tokens=spend.tokens,
         usd=spend.usd,
@@ -140,24 +150,70 @@ def observed(case: Case, ran: Ran) -> Observed:
 def expected(scenario: Scenario, variant: Variant) -> dict[str, Any]:
     """What must come of a variant. What follows from the rest is not written down twice."""
     expect = scenario.expect
-    turns = len(shaped(scenario.turns, variant.form)) + len(shaped(scenario.inner, variant.form))
+    outer, inner = (len(shaped(t, variant.form)) for t in (scenario.turns, scenario.inner))
     models = expect.models
     if models is None:
-        models = ["intent outcome:done"] * turns
+        models = ["intent outcome:done"] * outer + ["> intent outcome:done"] * inner
+    elif isinstance(models, Mapping):
+        models = models[variant.form]
     done = [m for m in models if "outcome:done" in m]
     intents = sum(row.split().count("intent") for row in (*models, *expect.journal))
+    names = [f"> {MODEL}" if m.startswith("> ") else MODEL for m in models]
+    models = [f"{n} {m.removeprefix('> ')}" for n, m in zip(names, models, strict=True)]
     return {
         "effects": list(expect.effects),
         "saw": list(expect.saw),
         "journal": list(expect.journal),
-        "models": [f"{MODEL} {m}" for m in models],
+        "models": models,
         "final": expect.final,
         "end": expect.end,
         "session": expect.session,
         "calls": intents,
         "tokens": len(done) * (INPUT + OUTPUT),
         "usd": expect.usd * len(done),
+        "spans": spans(scenario, models),
     }
+
+
+_ERRORS = {
+    "denied": "Denied",
+    "check_failed": "Denied",
+    "budget_exceeded": "BudgetExceeded",
+    "rejected": "ApprovalRejected",
+    "expired": "ApprovalExpired",
+}
+"""Code of a denial -> the error that its span names."""
+
+
+def spans(scenario: Scenario, models: Sequence[str]) -> list[str]:
+    """The span tree that follows from the rows: see `Spans.paths`."""
+    expect = scenario.expect
+    root = "invoke_agent clerk"
+    found = [root + ("" if expect.end == "done" else f" !{expect.end}")]
+    for verb, rows in (("execute_tool", expect.journal), ("chat", models)):
+        for row in rows:
+            inside = "/execute_tool delegate" if row.startswith("> ") else ""
+            name, *words = row.removeprefix("> ").split()
+            path = f"{root}{inside}/{verb} {name}"
+            error = _error(words)
+            if words[-1] != "approval_decided":
+                found.append(path + (f" !{error}" if error else ""))
+    undone = [e.split()[0].removeprefix("-") for e in expect.effects if e.startswith("-")]
+    found += [f"{root}/execute_tool {name}.undo" for name in undone]
+    return sorted([*found, *(f"{root}/{path}" for path in expect.more_spans)])
+
+
+def _error(words: Sequence[str]) -> str:
+    """The error that a call ended with."""
+    last = ""
+    for word in words:
+        if word.startswith("denied:"):
+            last = _ERRORS[word.removeprefix("denied:")]
+        elif word.startswith("!"):
+            last = word[1:]
+        elif word in ("outcome:done", "amended"):
+            last = ""
+    return last
 
 
 def found(scenario: Scenario, variant: Variant, seen: Observed) -> dict[str, Any]:
@@ -168,12 +224,15 @@ def found(scenario: Scenario, variant: Variant, seen: Observed) -> dict[str, Any
 def compare(scenario: Scenario, variant: Variant, seen: Observed) -> tuple[Any, Any]:
     """(expected, found), with what is left to chance put in one order."""
     want, got = expected(scenario, variant), found(scenario, variant, seen)
+    for side in (want, got):
+        # An inner agent's calls come between the outer one's: the tree of spans tells which.
+        side["models"] = sorted(side["models"], key=lambda row: row.startswith("> "))
     if variant.form == "parallel":
         for key in ("effects", "journal"):
-            want[key], got[key] = sorted(want[key]), sorted(got[key])
+            want[key], got[key] = sorted(want[key], key=str), sorted(got[key])
     if scenario.expect.unordered:
-        want["saw"], got["saw"] = sorted(want["saw"]), sorted(got["saw"])
-        want["journal"], got["journal"] = sorted(want["journal"]), sorted(got["journal"])
+        for key in ("saw", "journal"):
+            want[key], got[key] = sorted(want[key], key=str), sorted(got[key])
     return want, got
 
 
@@ -182,7 +241,8 @@ def leaks(scenario: Scenario, seen: Observed) -> list[str]:
     expect: Any = scenario.expect
     sent = [f"sent: {text}" for text in _held(expect.never_sent, seen.sent)]
     shown = _held(expect.never_shown, f"{seen.shown}\n{seen.streamed or ''}")
-    return sent + [f"shown: {text}" for text in shown]
+    delivered = _held(expect.never_delivered, f"{seen.final}\n{seen.streamed}")
+    return sent + [f"shown: {t}" for t in shown] + [f"delivered: {t}" for t in delivered]
 
 
 def _held(texts: Sequence[str], inside: str) -> list[str]:

@@ -41,8 +41,8 @@ class Says:
     def __hash__(self) -> int:
         return hash(self.parts)
 
-    def __lt__(self, other: Any) -> bool:
-        return repr(self) < repr(other)
+    def __str__(self) -> str:
+        return "".join(self.parts)
 
 
 def says(*parts: str) -> Says:
@@ -59,9 +59,12 @@ class Expect:
     saw: Sequence[str | Says] = ()
     """What the model read as result of each tool call, in the order of its calls."""
     journal: Sequence[str] = ()
-    """One row for each tool call: its name, its events, and after `!` the error that ended it."""
-    models: Sequence[str] | None = None
-    """The same for model calls; None: one `intent outcome:done` for each turn."""
+    """One row for each tool call: its name, its events, and after `!` the error that ended it.
+
+    `> ` before it: a call of the agent inside the tool `delegate`.
+    """
+    models: Sequence[str] | Mapping[str, Sequence[str]] | None = None
+    """The same for model calls, or by form; None: one `intent outcome:done` for each turn."""
     final: str | Says | None = "done"
     """The answer that the user gets; None where the run ended otherwise."""
     end: str = "done"
@@ -73,6 +76,10 @@ class Expect:
     """What no request to the model may hold."""
     never_shown: Sequence[str] = ()
     """What neither the journal, the spans nor the user may see."""
+    never_delivered: Sequence[str] = ()
+    """What the user must not get, in pieces or as a whole."""
+    more_spans: Sequence[str] = ()
+    """Spans that no row of the journal stands for."""
     unordered: bool = False
     """Which of the parallel calls got what is left to chance; how many got it is not."""
 

@@ -125,8 +125,9 @@ class World:
             "pay": {"undo": lambda to, amount: undo("pay", to=to, amount=amount)},
             "read": {"effect": "read"},
             "steady": {"undo": lambda text: undo("steady", text=text)},
-            "hang": {"undo": lambda text: undo("hang", text=text), "undo_safe_to_repeat": True},
-        }
+            "hang": {"undo": lambda text: undo("hang", text=text),
+                     "undo_safe_to_repeat": True, "settle_time": 0},
+        }  # fmt: skip
         for name in names:
             settings = {**own.get(name, {}), **more.get(name, {})}
             if settings:

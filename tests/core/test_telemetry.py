@@ -203,3 +203,18 @@ def test_the_import_is_light() -> None:
         env={**os.environ, "PYTHONPATH": "core"},
     )  # fmt: skip
     assert done.stdout == "[]\n"
+
+
+def test_bound_thread_keeps_the_tree_whole(traced: Traced) -> None:
+    """A plain thread carries no context: `session.bind` brings the span around it along."""
+    import threading
+
+    with (
+        Rein(tracer_provider=traced.provider) as rein,
+        rein.session(agent="clerk") as session,
+    ):
+        thread = threading.Thread(target=session.bind(lambda: rein.call(abs, -1)))
+        thread.start()
+        thread.join()
+    spans = traced.spans
+    assert spans["execute_tool abs"].parent.span_id == spans["invoke_agent clerk"].context.span_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -49,7 +50,7 @@ class Model:
 
 
 def text_of(message: Any) -> str:
-    """The text of an answer."""
+    """The text of an answer; a policy may have put a plain text in its place."""
     return "".join(p["content"] for p in message["parts"] if p["type"] == "text")
 
 
@@ -79,6 +80,8 @@ class Loop:
         }
 
     def asked(self, answer: Any) -> list[Any]:
+        if isinstance(answer, str):
+            answer = {"role": "assistant", "parts": [{"type": "text", "content": answer}]}
         self.messages.append(answer)
         calls = [p for p in answer["parts"] if p["type"] == "tool_call"]
         self.order = [c["id"] for c in calls]
@@ -132,7 +135,7 @@ class Loop:
             answer = self.rein.model_call(self.model, **self.request())
             calls = self.asked(answer)
             if not calls:
-                return text_of(answer)
+                return text_of(self.messages[-1])
             if len(calls) == 1:
                 self.one(calls[0])
             else:
@@ -170,7 +173,7 @@ class Loop:
             answer = await self.rein.amodel_call(self.model, **self.request())
             calls = self.asked(answer)
             if not calls:
-                return text_of(answer)
+                return text_of(self.messages[-1])
             done = await asyncio.gather(*map(self.aone, calls), return_exceptions=True)
             for error in done:
                 if error is not None:
@@ -191,12 +194,24 @@ class Loop:
         return await self.arun()
 
 
+def _threaded(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A tool that waits, off the loop, as frameworks do it."""
+
+    @functools.wraps(fn)
+    async def run(*args: Any, **kwargs: Any) -> Any:
+        return await asyncio.to_thread(fn, *args, **kwargs)
+
+    return run
+
+
 class Run:
     """One run of a scenario."""
 
     def __init__(self, case: Any) -> None:
         self.case = case
         tools = dict(case.functions)
+        if case.variant.mode == "async" and "steady" in tools:
+            tools["steady"] = _threaded(tools["steady"])
         if case.inner:
             tools["delegate"] = self._delegate()
         self.loop = Loop(case, case.turns, tools)

@@ -79,7 +79,7 @@ SCENARIOS = [
         Expect(
             [],
             [says("[expired] pay was not run")],
-            ["pay approval_requested approval_decided denied:expired"],
+            ["pay approval_requested approval_expired denied:expired"],
         ),
         plugins=lambda: [Rules(_asking(expires=0.05), approve={})],
         settings={"approvals": "store", "wait": "block"},

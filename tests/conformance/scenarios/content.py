@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from checkrein import Deny, Fallback, Plugin, Replace, Retry
+from checkrein import Deny, Plugin, Replace, Retry
 from checkrein_plugins.redaction import Redaction
 
 from ..scenario import Expect, Scenario, says, use
@@ -74,7 +74,7 @@ SCENARIOS = [
         "redacted_result",
         "an address in a tool's result reaches neither model nor journal",
         [use("read", key=MAIL), "done"],
-        Expect([], [says("[EMAIL]")], [f"read {DONE}"],
+        Expect([], [says("[EMAIL]")], [f"read {DONE} amended"],
                never_sent=[f"value of {MAIL}"], never_shown=[MAIL]),
         plugins=lambda: [Redaction(arguments={"email": "keep"})],
         tools=("read",),
@@ -86,7 +86,11 @@ SCENARIOS = [
         Expect(
             ["note for [EMAIL]", f"mail {MAIL} from [EMAIL]"],
             ["noted for [EMAIL]", "mail sent to [EMAIL]"],
-            [f"note {DONE}", says(f"mail {DONE}")],
+            [f"note {DONE}", f"mail {DONE} amended"],
+            models={
+                "sequential": [f"{DONE} amended"] * 2 + [DONE],
+                "parallel": [f"{DONE} amended", DONE],
+            },
             never_shown=[MAIL],
         ),
         plugins=lambda: [Redaction(per_tool={"mail": {"fields": {"to": {"email": "keep"}}}})],
@@ -97,7 +101,7 @@ SCENARIOS = [
         "an address in the answer reaches neither the stream nor the user",
         [f"please write to {MAIL} today"],
         Expect(final="please write to [EMAIL] today", never_shown=[MAIL],
-               models=[says(DONE)]),
+               models=[f"{DONE} amended"]),
         plugins=lambda: [Redaction()],
     ),  # fmt: skip
     Scenario(
@@ -112,11 +116,11 @@ SCENARIOS = [
         "nothing of a blocked answer is delivered from the forbidden word on",
         ["this holds a forbidden word in its middle and goes on"],
         Expect(
-            models=[says("intent outcome")],
+            models=[f"{DONE} amended !Denied"],
             final=None,
             end="Denied",
             session="FAILED rolled_back",
-            never_shown=["word in its middle"],
+            never_delivered=["word in its middle"],
         ),
         plugins=lambda: [NoWord()],
         covers="D14",
@@ -150,4 +154,3 @@ SCENARIOS = [
         plugins=lambda: [Rules(post={"model": _again})],
     ),
 ]
-_ = Fallback

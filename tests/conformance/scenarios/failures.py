@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ..scenario import Expect, Scenario, says, use
-from ..world import Rules
+from ..scenario import MODEL, Expect, Scenario, says, use
 
 DONE = "intent outcome:done"
 
@@ -22,7 +21,7 @@ SCENARIOS = [
         Expect(
             ["pay ann 5", "fail x", "-pay ann 5"],
             ["paid 5 to ann"],
-            [f"pay {DONE}", "fail intent outcome:unknown !Broken"],
+            [f"pay {DONE}", "fail intent outcome:unknown !Broken needs_human"],
             models=[DONE] * 2,
             final=None,
             end="Broken",
@@ -38,7 +37,7 @@ SCENARIOS = [
         Expect(
             ["collapse y", "steady x", "-steady x"],
             [],
-            [f"steady {DONE}", "collapse intent outcome:unknown !Broken"],
+            [f"steady {DONE}", "collapse intent outcome:unknown !Broken needs_human"],
             models=[DONE],
             final=None,
             end="Broken",
@@ -52,7 +51,7 @@ SCENARIOS = [
         "timeout",
         "a tool that takes too long is in doubt, never repeated",
         [use("slow", text="x"), "done"],
-        Expect(["slow x"], [says("slow")], ["slow intent outcome:unknown !TimeoutError"]),
+        Expect(["slow x"], [says("slow")], ["slow intent outcome:unknown !TimeoutError late"]),
         tools=("slow",),
         declare={"slow": {"timeout": 0.05}},
     ),
@@ -80,6 +79,7 @@ SCENARIOS = [
             final=None,
             end="Halted",
             session="FAILED partial",
+            more_spans=[f"chat {MODEL} !Halted"],
         ),
         tools=("pay", "stop", "note"),
     ),
@@ -128,7 +128,7 @@ SCENARIOS = [
         Expect(
             ["pay a 1", "pay b 2", "pay c 3", "fail x", "-pay c 3", "-pay b 2", "-pay a 1"],
             ["paid 1 to a", "paid 2 to b", "paid 3 to c"],
-            [f"pay {DONE}"] * 3 + ["fail intent outcome:unknown !Broken"],
+            [f"pay {DONE}"] * 3 + ["fail intent outcome:unknown !Broken needs_human"],
             models=[DONE] * 4,
             final=None,
             end="Broken",
@@ -139,4 +139,3 @@ SCENARIOS = [
         forms=("sequential",),
     ),
 ]
-_ = Rules

@@ -10,7 +10,7 @@ from ..scenario import MODEL, Expect, Scenario, says, use
 from ..world import Rules
 
 DONE = "intent outcome:done"
-PRICES = {MODEL: {"input_per_million": 1000.0, "output_per_million": 2000.0}}
+PRICES = {MODEL: {"input": 1000.0, "output": 2000.0}}
 
 
 def _at_most(limit: int, *, halt: bool = False) -> Rules:
@@ -65,7 +65,7 @@ SCENARIOS = [
         [use("note", text="x"), use("note", text="y"), "never"],
         Expect(
             ["note x", "note y"],
-            ["noted x", "noted y"],
+            ["noted x"],
             [f"note {DONE}"] * 2,
             models=[DONE, DONE, "denied:budget_exceeded"],
             final=None,
@@ -80,7 +80,7 @@ SCENARIOS = [
         [use("note", text="x"), use("note", text="y"), "never"],
         Expect(
             ["note x", "note y"],
-            ["noted x", "noted y"],
+            ["noted x"],
             [f"note {DONE}"] * 2,
             models=[DONE, DONE, "denied:budget_exceeded"],
             final=None,
@@ -102,7 +102,7 @@ SCENARIOS = [
         [use("note", text="x"), use("note", text="y"), "never"],
         Expect(
             ["note x", "note y"],
-            ["noted x", "noted y"],
+            ["noted x"],
             [f"note {DONE}"] * 2,
             models=[DONE, DONE, "denied:budget_exceeded"],
             final=None,

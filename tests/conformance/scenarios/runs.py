@@ -6,7 +6,6 @@ from checkrein import Deny
 
 from ..scenario import Expect, Scenario, use
 from ..world import Rules
-from .verdicts import refusal
 
 DONE = "intent outcome:done"
 
@@ -18,7 +17,7 @@ SCENARIOS = [
         Expect(
             ["pay ann 5"],
             ["inner done"],
-            [f"delegate {DONE}", f"pay {DONE}"],
+            [f"delegate {DONE}", f"> pay {DONE}"],
         ),
         inner=[use("pay", to="ann", amount=5), "inner done"],
         covers="D12",
@@ -27,7 +26,7 @@ SCENARIOS = [
         "sub_agent_denied",
         "what is denied is denied to the inner agent too",
         [use("delegate", input="pay ann"), "done"],
-        Expect([], ["inner done"], [f"delegate {DONE}", "pay denied:denied"]),
+        Expect([], ["inner done"], [f"delegate {DONE}", "> pay denied:denied"]),
         plugins=lambda: [Rules({"pay": Deny("no payments")})],
         inner=[use("pay", to="ann", amount=5), "inner done"],
         covers="D39",
@@ -39,9 +38,9 @@ SCENARIOS = [
         Expect(
             ["pay bob 1", "pay ann 5", "-pay ann 5", "-pay bob 1"],
             ["paid 1 to bob"],
-            [f"pay {DONE}", "delegate intent outcome:unknown !Denied", f"pay {DONE}",
-             "note denied:denied"],
-            models=[DONE] * 4,
+            [f"pay {DONE}", "delegate intent outcome:unknown !Denied needs_human", f"> pay {DONE}",
+             "> note denied:denied"],
+            models=[DONE] * 2 + [f"> {DONE}"] * 2,
             final=None,
             end="Denied",
             session="FAILED partial",
@@ -51,4 +50,3 @@ SCENARIOS = [
         covers="D12",
     ),  # fmt: skip
 ]
-_ = refusal

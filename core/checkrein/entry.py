@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from checkrein.call import Call, CallKind, Outcome, Usage
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from checkrein.errors import Denied
     from checkrein.session import Session
     from checkrein.tools import Tool
@@ -101,6 +103,10 @@ class Entry:
     """The tool's own result behind the value that the framework gives: undo plans use it."""
     usage: Callable[[Any], Usage | None] | None = None
     """Reads what a model call used from its result."""
+    paid: Callable[[], Usage | None] | None = None
+    """What a model call used that ended in an error: an answer that was blocked is paid for."""
+    left: Callable[[], Future[Any] | None] | None = None
+    """The end of a tool that goes on in a thread of the framework after its call was given up."""
     approved: tuple[str, ...] = ()
     """Ids of the approvals under which this call runs."""
     begun: tuple[Call, list[Any]] | None = None

@@ -108,6 +108,10 @@ class Execution:
             # Never by token: the coroutine may be closed in another context.
             CURRENT.set(before)
         elapsed = time.perf_counter() - started
+        if error is not None and entry.left is not None:
+            left = entry.left()
+            if left is not None and not left.done():
+                late = [left]
         if late:
             entry.session.late.add(entry.mark)
         try:
@@ -165,8 +169,12 @@ class Execution:
             known = not abandoned and isinstance(error, tool.no_effect_on)
             state = "not_done" if known else "unknown"
         usage = None
-        if entry.usage is not None and error is None:
-            usage = self._usage(entry, value)
+        if error is not None:
+            if entry.paid is not None:
+                usage = self._usage(entry, entry.paid)
+        elif entry.usage is not None:
+            read = entry.usage
+            usage = self._usage(entry, lambda: read(value))
         outcome = new_outcome(state, value, error, usage, None, None, elapsed, call.attempt, "call")
         if self.measures:
             outcome = self.journal.measured(self.measures, call, outcome)
@@ -180,9 +188,9 @@ class Execution:
             await self._land(io, entry, call, tree, outcome, rows)
         return outcome
 
-    def _usage(self, entry: Entry, value: Any) -> Usage | None:
+    def _usage(self, entry: Entry, read: Callable[[], Usage | None]) -> Usage | None:
         try:
-            usage = entry.usage(value) if entry.usage is not None else None
+            usage = read()
         except Exception:  # noqa: BLE001 - the effect has happened: a usage report that cannot be
             # read costs the hold in full
             usage = _UNREADABLE

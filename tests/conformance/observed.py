@@ -116,7 +116,7 @@ def _word(event: Any) -> str:
         return f"outcome:{view['state']}" + (f" !{error}" if named else "")
     if event.kind == "denied":
         return f"denied:{view['code']}"
-    if event.kind.startswith("undo") or event.kind in ("plan_skipped",):
+    if event.kind.startswith("undo") or event.kind == "plan_skipped":
         return ""
     if event.kind == "amended" and view.get("error"):
         return f"amended !{view['error']['type']}"

@@ -157,6 +157,7 @@ def expected(scenario: Scenario, variant: Variant) -> dict[str, Any]:
     elif isinstance(models, Mapping):
         models = models[variant.form]
     done = [m for m in models if "outcome:done" in m]
+    tokens = len(done) * (INPUT + OUTPUT) if expect.tokens is None else expect.tokens
     intents = sum(row.split().count("intent") for row in (*models, *expect.journal))
     names = [f"> {MODEL}" if m.startswith("> ") else MODEL for m in models]
     models = [f"{n} {m.removeprefix('> ')}" for n, m in zip(names, models, strict=True)]
@@ -169,7 +170,7 @@ def expected(scenario: Scenario, variant: Variant) -> dict[str, Any]:
         "end": expect.end,
         "session": expect.session,
         "calls": intents,
-        "tokens": len(done) * (INPUT + OUTPUT),
+        "tokens": tokens,
         "usd": expect.usd * len(done),
         "spans": spans(scenario, models),
     }
@@ -190,8 +191,8 @@ def spans(scenario: Scenario, models: Sequence[str]) -> list[str]:
     expect = scenario.expect
     root = "invoke_agent clerk"
     found = [root + ("" if expect.end == "done" else f" !{expect.end}")]
-    for verb, rows in (("execute_tool", expect.journal), ("chat", models)):
-        for row in rows:
+    for verb, calls in (("execute_tool", expect.journal), ("chat", models)):
+        for row in calls:
             inside = "/execute_tool delegate" if row.startswith("> ") else ""
             name, *words = row.removeprefix("> ").split()
             path = f"{root}{inside}/{verb} {name}"
@@ -221,9 +222,13 @@ def found(scenario: Scenario, variant: Variant, seen: Observed) -> dict[str, Any
     return {key: getattr(seen, key) for key in expected(scenario, variant)}
 
 
-def compare(scenario: Scenario, variant: Variant, seen: Observed) -> tuple[Any, Any]:
+def compare(
+    scenario: Scenario, variant: Variant, seen: Observed, changes: Mapping[str, Any] | None = None
+) -> tuple[Any, Any]:
     """(expected, found), with what is left to chance put in one order."""
-    want, got = expected(scenario, variant), found(scenario, variant, seen)
+    want = expected(scenario, variant) | dict(changes or {})
+    got = found(scenario, variant, seen)
+    want["spans"] = sorted(want["spans"])
     for side in (want, got):
         # An inner agent's calls come between the outer one's: the tree of spans tells which.
         side["models"] = sorted(side["models"], key=lambda row: row.startswith("> "))
@@ -234,6 +239,11 @@ def compare(scenario: Scenario, variant: Variant, seen: Observed) -> tuple[Any, 
         for key in ("saw", "journal"):
             want[key], got[key] = sorted(want[key], key=str), sorted(got[key])
     return want, got
+
+
+def differing(want: Mapping[str, Any], got: Mapping[str, Any]) -> dict[str, Any]:
+    """Field -> (expected, found) where they are not the same."""
+    return {key: (want[key], got[key]) for key in want if want[key] != got[key]}
 
 
 def leaks(scenario: Scenario, seen: Observed) -> list[str]:

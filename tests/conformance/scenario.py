@@ -72,6 +72,9 @@ class Expect:
     session: str = "COMPLETED"
     """State of the session, and what its rollback came to."""
     usd: float = 0.0
+    """Dollars of each finished model call."""
+    tokens: int | None = None
+    """None: those of the finished model calls."""
     never_sent: Sequence[str] = ()
     """What no request to the model may hold."""
     never_shown: Sequence[str] = ()

@@ -74,7 +74,7 @@ class World:
         def slow(text: str) -> str:
             """Take longer than it may."""
             do("slow", text=text)
-            self.release.wait(5)
+            self.release.wait(0.3)
             return f"late {text}"
 
         def steady(text: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from checkrein.errors import CheckreinError
@@ -35,8 +36,8 @@ class Repeated(Exception):
 class Execution:
     """One tool or model call that is running under supervision."""
 
-    __slots__ = ("error", "harmless", "inside", "kind", "name", "raw", "rein", "repeatable",
-                 "repeated", "runs")  # fmt: skip
+    __slots__ = ("end", "error", "harmless", "inside", "kind", "name", "raw", "rein",
+                 "repeatable", "repeated", "runs", "threaded")  # fmt: skip
 
     def __init__(
         self,
@@ -45,12 +46,17 @@ class Execution:
         kind: str = "tool",
         repeatable: bool = True,
         harmless: tuple[type[BaseException], ...] = (),
+        threaded: bool = False,
     ) -> None:
         self.rein = rein
         self.name = name
         self.kind = kind
         self.repeatable = repeatable
         self.harmless = harmless
+        self.threaded = threaded
+        """An async call: a sync tool of it runs in a thread that no cancellation ends."""
+        self.end: Future[Any] | None = None
+        """The end of the tool in its thread."""
         self.inside = False
         """The tool's own code runs: what it calls are calls of their own."""
         self.runs = 0
@@ -85,12 +91,17 @@ class Execution:
     def run(self, body: Callable[[], Any]) -> Any:
         """Run the tool's own code."""
         self._start()
+        end = self.end = Future() if self.threaded else None
         try:
             self.raw = body()
         except BaseException as error:  # noqa: BLE001 - raised again
+            if end is not None:
+                end.set_exception(error)
             raise self._failed(error)  # noqa: B904 - the same error
         finally:
             self.inside = False
+        if end is not None:
+            end.set_result(self.raw)
         return self.raw
 
     async def arun(self, body: Callable[[], Awaitable[Any]]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from checkrein_integrations.langchain import results
@@ -33,6 +34,9 @@ class Landed:
     def _raw(self, value: Any) -> Any:
         execution = self.execution
         return value if execution is None or execution.raw is NOTHING else execution.raw
+
+    def _left(self) -> Future[Any] | None:
+        return None if self.execution is None else self.execution.end
 
     def _dump(self, value: Any) -> Any:
         result = self.result

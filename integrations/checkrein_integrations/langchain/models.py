@@ -166,6 +166,7 @@ class _Job:
         "request",
         "result",
         "session",
+        "spent",
         "suspends",
         "told",
     )  # fmt: skip
@@ -202,6 +203,7 @@ class _Job:
         self.result: Any = None
         self.answer: AIMessage | None = None
         self.told: Any = None
+        self.spent: Usage | None = None
 
     def entry(self, handler: Callable[[Any], Any]) -> Entry:
         """The entry of a sync call."""
@@ -232,7 +234,7 @@ class _Job:
         return self._entry(run, True)
 
     def _entry(self, run: Callable[..., Any], is_async: bool) -> Entry:
-        self.result = self.answer = self.told = None
+        self.result = self.answer = self.told = self.spent = None
         return Entry(
             tool=self.gate.tool(self.model),
             arguments=dict(self.arguments),
@@ -249,6 +251,7 @@ class _Job:
             dump=self._dump,
             load=_loaded,
             usage=self._usage,
+            paid=self._paid,
         )
 
     def _changed(self, call: Call, exact: Mapping[str, Any]) -> Any:
@@ -273,7 +276,7 @@ class _Job:
         openers = self.gate.openers
         if openers:
             changes["model"] = filtering(
-                model, lambda: Channels(call, openers), bool(self.gate.holding)
+                model, lambda: Channels(call, openers), bool(self.gate.holding), self._reported
             )
         elif self.gate.holding:
             changes["model"] = filtering(model, lambda: Channels(call, ()), True)
@@ -297,6 +300,13 @@ class _Job:
         self.answer = _answer_in(result)
         self.told = None if self.answer is None else shape.told(self.answer)
         return self.told
+
+    def _reported(self, message: Any) -> None:
+        """A whole answer, or a piece of one, that has not been filtered yet."""
+        self.spent = usage_of(message) or self.spent
+
+    def _paid(self) -> Usage | None:
+        return self.spent
 
     def _usage(self, value: Any) -> Usage | None:
         return None if self.answer is None else usage_of(self.answer)

@@ -154,6 +154,8 @@ class FilteredChatModel(BaseChatModel):
     inner: BaseChatModel
     openers: Any
     """Returns the `Channels` of one answer."""
+    told: Any = None
+    """Called with each answer before it is filtered: one that is blocked has been paid for."""
     model_name: str = ""
 
     @property
@@ -185,8 +187,14 @@ class FilteredChatModel(BaseChatModel):
             )
         return self.bind(**bound.kwargs)
 
+    def _tell(self, message: Any) -> None:
+        if self.told is not None:
+            self.told(message)
+
     def _finished(self, result: ChatResult) -> ChatResult:
         channels = self.openers()
+        for generation in result.generations:
+            self._tell(generation.message)
         return ChatResult(
             generations=[
                 ChatGeneration(
@@ -217,6 +225,7 @@ class FilteredChatModel(BaseChatModel):
         delivery = _Delivery(channels)
         try:
             for chunk in self.inner._stream(messages, stop=stop, **kwargs):  # noqa: SLF001 - as a model calls another
+                self._tell(chunk.message)
                 for out in delivery.feed(chunk):
                     yield _reported(out, run_manager)
             for out in delivery.end():
@@ -231,6 +240,7 @@ class FilteredChatModel(BaseChatModel):
         delivery = _Delivery(channels)
         try:
             async for chunk in self.inner._astream(messages, stop=stop, **kwargs):  # noqa: SLF001 - as a model calls another
+                self._tell(chunk.message)
                 for out in delivery.feed(chunk):
                     if run_manager is not None:
                         await run_manager.on_llm_new_token(out.text, chunk=out)
@@ -249,7 +259,12 @@ def _reported(chunk: ChatGenerationChunk, run_manager: Any) -> ChatGenerationChu
     return chunk
 
 
-def filtering(model: Any, openers: Callable[[], Channels], hold: bool) -> BaseChatModel:
+def filtering(
+    model: Any,
+    openers: Callable[[], Channels],
+    hold: bool,
+    told: Callable[[Any], None] | None = None,
+) -> BaseChatModel:
     """A model whose answers are filtered. Raises `ConfigError` for what is no chat model.
 
     `hold`: nothing of the answer is streamed; the graph emits the final message instead.
@@ -268,6 +283,7 @@ def filtering(model: Any, openers: Callable[[], Channels], hold: bool) -> BaseCh
     return FilteredChatModel(
         inner=model,
         openers=openers,
+        told=told,
         model_name=str(getattr(model, "model_name", "") or getattr(model, "model", "") or ""),
         cache=model.cache,
         rate_limiter=model.rate_limiter,

@@ -160,7 +160,9 @@ class _Job(Landed):
         def start(exact: dict[str, Any]) -> Any:
             watched = self.owner.bound.watched
             assert watched is not None
-            self.execution = Execution(self.owner.rein, watched.name, repeatable=True)
+            self.execution = Execution(
+                self.owner.rein, watched.name, repeatable=True, threaded=is_async
+            )
             return self.original if exact == self.arguments else {**exact, **self.rest}
 
         def run(_: Call, exact: dict[str, Any]) -> Any:
@@ -197,6 +199,7 @@ class _Job(Landed):
             dump=self._dump if self.tool_call_id else None,
             load=results.loaded if self.tool_call_id else None,
             raw=self._raw,
+            left=self._left if is_async else None,
         )
 
     def unfit(self, error: ValidationError) -> BaseException:

@@ -146,7 +146,7 @@ class _Job(Landed):
         """The entry of an async call."""
 
         async def run(_: Call, exact: dict[str, Any]) -> Any:
-            request, token = self._start(exact)
+            request, token = self._start(exact, is_async=True)
             try:
                 result = await handler(request)
             except BaseException as error:  # noqa: BLE001 - raised again
@@ -175,9 +175,10 @@ class _Job(Landed):
             dump=self._dump,
             load=results.loaded,
             raw=self._raw,
+            left=self._left if is_async else None,
         )
 
-    def _start(self, exact: dict[str, Any]) -> tuple[ToolCallRequest, Any]:
+    def _start(self, exact: dict[str, Any], is_async: bool = False) -> tuple[ToolCallRequest, Any]:
         declared = self.bound.declared
         info = declared.info
         watched = self.bound.watched
@@ -186,6 +187,7 @@ class _Job(Landed):
             watched.name if watched is not None else info.name,
             repeatable=info.idempotent or info.effect in _REPEATABLE,
             harmless=declared.no_effect_on,
+            threaded=is_async,
         )
         request = self.request
         changes: dict[str, Any] = {}

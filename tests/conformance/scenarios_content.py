@@ -7,8 +7,8 @@ from typing import Any
 from checkrein import Deny, Plugin, Replace, Retry
 from checkrein_plugins.redaction import Redaction
 
-from ..scenario import Expect, Scenario, says, use
-from ..world import Rules
+from .scenario import Expect, Scenario, says, use
+from .world import Rules
 
 DONE = "intent outcome:done"
 MAIL = "ann.lee@example.org"
@@ -74,11 +74,16 @@ SCENARIOS = [
         "redacted_result",
         "an address in a tool's result reaches neither model nor journal",
         [use("read", key=MAIL), "done"],
-        Expect([], [says("[EMAIL]")], [f"read {DONE} amended"],
-               never_sent=[f"value of {MAIL}"], never_shown=[MAIL]),
+        Expect(
+            [],
+            [says("[EMAIL]")],
+            [f"read {DONE} amended"],
+            never_sent=[f"value of {MAIL}"],
+            never_shown=[MAIL],
+        ),
         plugins=lambda: [Redaction(arguments={"email": "keep"})],
         tools=("read",),
-    ),  # fmt: skip
+    ),
     Scenario(
         "redacted_argument",
         "a tool gets the placeholder, unless it is named",
@@ -100,10 +105,9 @@ SCENARIOS = [
         "redacted_answer",
         "an address in the answer reaches neither the stream nor the user",
         [f"please write to {MAIL} today"],
-        Expect(final="please write to [EMAIL] today", never_shown=[MAIL],
-               models=[f"{DONE} amended"]),
+        Expect(final="please write to [EMAIL] today", never_shown=[MAIL], models=[DONE]),
         plugins=lambda: [Redaction()],
-    ),  # fmt: skip
+    ),
     Scenario(
         "answer_replaced",
         "a policy gives another answer than the model",
@@ -116,7 +120,8 @@ SCENARIOS = [
         "nothing of a blocked answer is delivered from the forbidden word on",
         ["this holds a forbidden word in its middle and goes on"],
         Expect(
-            models=[f"{DONE} amended !Denied"],
+            models=["intent outcome:unknown !Denied"],
+            tokens=15,
             final=None,
             end="Denied",
             session="FAILED rolled_back",

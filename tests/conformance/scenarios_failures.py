@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..scenario import MODEL, Expect, Scenario, says, use
+from .scenario import MODEL, Expect, Scenario, says, use
 
 DONE = "intent outcome:done"
 

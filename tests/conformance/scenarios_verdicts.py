@@ -6,8 +6,8 @@ from typing import Any
 
 from checkrein import Answer, Deny, Replace, Retry, Rewrite
 
-from ..scenario import Expect, Scenario, says, use
-from ..world import AsyncRules, Rules
+from .scenario import Expect, Scenario, says, use
+from .world import AsyncRules, Rules
 
 DONE = "intent outcome:done"
 
@@ -66,15 +66,21 @@ SCENARIOS = [
     Scenario(
         "deny_one",
         "a denied call beside allowed ones",
-        [(use("pay", to="ann", amount=5), use("pay", to="bob", amount=500), use("note", text="x")),
-         "done"],
+        [
+            (
+                use("pay", to="ann", amount=5),
+                use("pay", to="bob", amount=500),
+                use("note", text="x"),
+            ),
+            "done",
+        ],
         Expect(
             ["pay ann 5", "note x"],
             ["paid 5 to ann", refusal("pay", "more than 100"), "noted x"],
             [f"pay {DONE}", "pay denied:denied", f"note {DONE}"],
         ),
         plugins=lambda: [Rules({"pay": _above})],
-    ),  # fmt: skip
+    ),
     Scenario(
         "deny_async_plugin",
         "a policy that is a coroutine blocks like any other",

@@ -6,8 +6,8 @@ from checkrein import Hold
 from checkrein_plugins.budget import Budget
 from checkrein_plugins.cost import Cost
 
-from ..scenario import MODEL, Expect, Scenario, says, use
-from ..world import Rules
+from .scenario import MODEL, Expect, Scenario, says, use
+from .world import Rules
 
 DONE = "intent outcome:done"
 PRICES = {MODEL: {"input": 1000.0, "output": 2000.0}}
@@ -110,8 +110,6 @@ SCENARIOS = [
             session="FAILED partial",
             usd=0.02,
         ),
-        plugins=lambda: [
-            Cost(overlay=PRICES), Budget(usd=0.05, prices=PRICES, estimate_usd=0.02)
-        ],
-    ),  # fmt: skip
+        plugins=lambda: [Cost(overlay=PRICES), Budget(usd=0.05, prices=PRICES, estimate_usd=0.02)],
+    ),
 ]

@@ -11,8 +11,8 @@ from typing import Any
 from checkrein.call import Usage
 from checkrein.errors import ApprovalPending, Denied
 
-from ..observed import Ran
-from ..scenario import INPUT, MODEL, OUTPUT, Variant
+from .observed import Ran
+from .scenario import INPUT, MODEL, OUTPUT, Variant
 
 VARIANTS = tuple(
     Variant(mode, form) for mode in ("sync", "async") for form in ("sequential", "parallel")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from checkrein import Deny
 
-from ..scenario import Expect, Scenario, use
-from ..world import Rules
+from .scenario import Expect, Scenario, use
+from .world import Rules
 
 DONE = "intent outcome:done"
 
@@ -38,8 +38,12 @@ SCENARIOS = [
         Expect(
             ["pay bob 1", "pay ann 5", "-pay ann 5", "-pay bob 1"],
             ["paid 1 to bob"],
-            [f"pay {DONE}", "delegate intent outcome:unknown !Denied needs_human", f"> pay {DONE}",
-             "> note denied:denied"],
+            [
+                f"pay {DONE}",
+                "delegate intent outcome:unknown !Denied needs_human",
+                f"> pay {DONE}",
+                "> note denied:denied",
+            ],
             models=[DONE] * 2 + [f"> {DONE}"] * 2,
             final=None,
             end="Denied",
@@ -48,5 +52,5 @@ SCENARIOS = [
         plugins=lambda: [Rules({"note": Deny("stop here", halt=True)})],
         inner=[use("pay", to="ann", amount=5), use("note", text="x"), "never"],
         covers="D12",
-    ),  # fmt: skip
+    ),
 ]

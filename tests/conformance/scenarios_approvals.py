@@ -6,8 +6,8 @@ from typing import Any
 
 from checkrein import Approved, Ask, Rejected
 
-from ..scenario import Expect, Scenario, says, use
-from ..world import Rules
+from .scenario import Expect, Scenario, says, use
+from .world import Rules
 
 DONE = "intent outcome:done"
 LATER = {"approvals": "store", "wait": "suspend"}
@@ -104,7 +104,7 @@ SCENARIOS = [
         Expect(
             [],
             [says("[rejected] pay was not run", "not today")],
-            ["pay approval_requested approval_decided"],
+            ["pay approval_requested approval_decided denied:rejected"],
         ),
         plugins=lambda: [Rules(_asking())],
         settings=LATER,
@@ -126,15 +126,17 @@ SCENARIOS = [
     Scenario(
         "later_beside_others",
         "only the asked call waits: its siblings ran, and do not run again",
-        [(use("pay", to="ann", amount=5), use("note", text="x"), use("pay", to="bob", amount=6)),
-         "done"],
+        [
+            (use("pay", to="ann", amount=5), use("note", text="x"), use("pay", to="bob", amount=6)),
+            "done",
+        ],
         Expect(
             ["note x", "pay ann 5"],
             ["paid 5 to ann", "noted x", says("[rejected] pay was not run")],
             [
                 f"pay approval_requested approval_decided {DONE}",
                 f"note {DONE}",
-                "pay approval_requested approval_decided",
+                "pay approval_requested approval_decided denied:rejected",
             ],
         ),
         plugins=lambda: [Rules(_asking())],
@@ -142,12 +144,16 @@ SCENARIOS = [
         decide=_bob_not,
         forms=("parallel",),
         covers="D04",
-    ),  # fmt: skip
+    ),
     Scenario(
         "later_in_two_turns",
         "a run that is paused twice does everything once",
-        [use("note", text="x"), use("pay", to="ann", amount=5), use("pay", to="bob", amount=6),
-         "done"],
+        [
+            use("note", text="x"),
+            use("pay", to="ann", amount=5),
+            use("pay", to="bob", amount=6),
+            "done",
+        ],
         Expect(
             ["note x", "pay ann 5", "pay bob 6"],
             ["noted x", "paid 5 to ann", "paid 6 to bob"],
@@ -161,5 +167,5 @@ SCENARIOS = [
         settings=LATER,
         decide=_approve,
         covers="D04",
-    ),  # fmt: skip
+    ),
 ]

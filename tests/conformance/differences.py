@@ -1,0 +1,110 @@
+"""Where a framework's own mechanism forces another result: what differs, why, and who shows it.
+
+A row changes some fields of the expected result. The suite holds the run against the changed
+result, and fails where a row is no longer true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .scenario import Scenario, Variant
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One row of the table."""
+
+    scenario: str
+    driver: str
+    changes: Mapping[str, Any] | None
+    """Fields of the expected result; None: the framework cannot run this at all."""
+    mechanism: str
+    """What in the framework forces it."""
+    shown_by: str
+    """The test that shows the mechanism, without us: a name in `test_mechanisms.py`."""
+    only: Mapping[str, Any] = field(default_factory=dict)
+    """Attributes of the variants that it is about; empty: all."""
+
+    def about(self, scenario: Scenario, driver: str, variant: Variant) -> bool:
+        """Whether the row is about this run."""
+        return (
+            self.scenario == scenario.name and self.driver == driver
+            and all(getattr(variant, key) == value for key, value in self.only.items())
+        )  # fmt: skip
+
+
+ROOT = "invoke_agent clerk"
+CHAT = f"{ROOT}/chat scripted-1"
+_FILTERS = "`rein.model_call` has no stream: filters of streams do not run in a loop of one's own"
+_CUT = "a stream that is cut never delivers its last chunk, the one that holds the usage"
+
+_PLAIN = [
+    Difference(
+        "malformed_arguments", "plain",
+        {"journal": [], "calls": 2, "spans": [ROOT, CHAT, CHAT]},
+        "Python binds arguments when the function is called: what does not fit is no call",
+        "test_plain_call_binds_first",
+    ),
+    Difference(
+        "later_rejected", "plain",
+        {"journal": ["pay approval_requested approval_decided"], "spans": [ROOT, CHAT, CHAT]},
+        "`rein.resume` of a rejected request enters no call: it raises what the record says",
+        "test_plain_resume_of_a_rejected_request",
+    ),
+    Difference(
+        "later_beside_others", "plain",
+        {
+            "journal": ["note intent outcome:done",
+                        "pay approval_requested approval_decided",
+                        "pay approval_requested approval_decided intent outcome:done"],
+            "spans": [ROOT, CHAT, CHAT, f"{ROOT}/execute_tool note", f"{ROOT}/execute_tool pay"],
+        },
+        "`rein.resume` of a rejected request enters no call: it raises what the record says",
+        "test_plain_resume_of_a_rejected_request",
+    ),
+    Difference(
+        "redacted_answer", "plain",
+        {"models": ["scripted-1 intent outcome:done amended"]},
+        _FILTERS, "test_plain_has_no_stream",
+    ),
+    Difference(
+        "answer_blocked", "plain",
+        {"models": ["scripted-1 intent outcome:done amended !Denied"]},
+        _FILTERS, "test_plain_has_no_stream",
+    ),
+]  # fmt: skip
+
+_LANGCHAIN = [
+    Difference(
+        "rollback_with_siblings", "langchain",
+        {
+            "journal": ["collapse intent outcome:unknown !Broken needs_human",
+                        "steady intent outcome:unknown !CancelledError late"],
+            "spans": [f"{ROOT} !Broken", CHAT, f"{ROOT}/execute_tool collapse !Broken",
+                      f"{ROOT}/execute_tool steady !CancelledError",
+                      f"{ROOT}/execute_tool steady.undo"],
+        },
+        "LangGraph cancels the running sibling tasks of one that failed; the thread of a sync "
+        "tool runs on, and its late result is what is undone",
+        "test_langgraph_cancels_siblings",
+        {"mode": "async"},
+    ),
+    Difference(
+        "answer_blocked", "langchain", {"tokens": 0}, _CUT,
+        "test_langchain_cut_stream_tells_no_usage",
+        {"streamed": True},
+    ),
+]  # fmt: skip
+
+DIFFERENCES: Sequence[Difference] = [*_PLAIN, *_LANGCHAIN]
+
+
+def of(scenario: Scenario, driver: str, variant: Variant) -> Difference | None:
+    """The row about a run, if there is one."""
+    for row in DIFFERENCES:
+        if row.about(scenario, driver, variant):
+            return row
+    return None

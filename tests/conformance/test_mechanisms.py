@@ -1,0 +1,78 @@
+"""The mechanisms that the table of differences names, without us where they are a framework's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkrein import Ask, Rein
+from checkrein.errors import ApprovalPending, ApprovalRejected
+
+from .catalogue import DRIVERS, NAMES
+from .differences import DIFFERENCES
+from .world import Rules
+
+
+def test_every_row_is_about_a_scenario_and_is_shown() -> None:
+    shown = set(globals())
+    for name in DRIVERS:
+        path = Path(__file__).parent / f"test_mechanisms_{name}.py"
+        if path.exists():
+            shown |= set(re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE))
+    for row in DIFFERENCES:
+        assert row.scenario in NAMES
+        assert row.shown_by in shown, row.shown_by
+
+
+def test_plain_call_binds_first() -> None:
+    def pay(to: str, amount: int) -> None:
+        raise AssertionError("never reached")
+
+    with pytest.raises(TypeError):
+        pay(to="ann")  # type: ignore[call-arg]
+    with Rein() as rein:
+        with pytest.raises(TypeError):
+            rein.call(pay, to="ann")  # type: ignore[call-arg]
+        assert rein.store.events() == []
+
+
+def test_plain_resume_of_a_rejected_request() -> None:
+    rules = Rules({"pay": Ask("a payment")})
+    with Rein(plugins=[rules], approvals="store", wait="suspend") as rein:
+
+        def pay() -> None:
+            raise AssertionError("never reached")
+
+        rein.declare("pay", pay)
+        with pytest.raises(ApprovalPending), rein.session() as session:
+            rein.call(pay)
+        (request,) = rein.approvals.pending()
+        rein.approvals.reject(request.id, by="ann")
+        before = [e.kind for e in rein.store.events(session=session.id)]
+        with pytest.raises(ApprovalRejected):
+            rein.resume(request.id)
+        assert [e.kind for e in rein.store.events(session=session.id)] == before
+
+
+def test_plain_has_no_stream() -> None:
+    opened: list[Any] = []
+
+    class Watches:
+        def open_stream(self, call: Any, channel: str) -> None:
+            opened.append(channel)
+
+    from checkrein import Plugin
+
+    with Rein(plugins=[type("W", (Watches, Plugin), {})()]) as rein, rein.session():
+        rein.model_call(lambda **given: "an answer", model="m", messages=[])
+    assert opened == []
+
+
+def test_the_page_names_every_scenario_and_every_difference(root: Path) -> None:
+    """`docs/compatibility.md` is written by scripts/compatibility.py from a run of this suite."""
+    page = (root / "docs" / "compatibility.md").read_text(encoding="utf-8")
+    assert [name for name in NAMES if f"`{name}`" not in page] == []
+    assert [row.mechanism for row in DIFFERENCES if row.mechanism not in page] == []

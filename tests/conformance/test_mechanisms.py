@@ -21,7 +21,8 @@ def test_every_row_is_about_a_scenario_and_is_shown() -> None:
     for name in DRIVERS:
         path = Path(__file__).parent / f"test_mechanisms_{name}.py"
         if path.exists():
-            shown |= set(re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE))
+            text = path.read_text(encoding="utf-8")
+            shown |= set(re.findall(r"^def (test_\w+)", text, re.MULTILINE))
     for row in DIFFERENCES:
         assert row.scenario in NAMES
         assert row.shown_by in shown, row.shown_by

@@ -6,6 +6,7 @@ recorded is answered from the journal by its key, at no cost, and what was not r
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ from checkrein_integrations.crewai.supervise import supervise
 if TYPE_CHECKING:
     from checkrein import Rein
 
+_FINAL = "Final Answer:"
+"""What stands before the answer of a model without native tool calls."""
 _PATIENCE = 3600.0
 """Seconds that a second resumer waits for the first."""
 
@@ -44,6 +47,7 @@ def resume(
     `SessionClosed` where the run is over without an answer, and what the run raises.
     """
     check()
+    _check_target(target)
     session = _session_of(rein, token)
     with lease_on(rein, session) as lease:
         if lease is None:
@@ -56,10 +60,10 @@ def resume(
             return _answer(rein, session)
         restart(lease.session)
         with lease, supervise(rein, session=lease.session, models=models):
-            runs = _target(target)
-            if not hasattr(runs, "kickoff"):
-                return runs()
-            return runs.kickoff(inputs=dict(inputs)) if inputs else runs.kickoff()
+            made = target if _runs(target) else target()
+            if not _runs(made):
+                return made
+            return made.kickoff(inputs=dict(inputs)) if inputs else made.kickoff()
 
 
 async def aresume(
@@ -72,6 +76,7 @@ async def aresume(
 ) -> Any:
     """The async twin of `resume`; `target` may also be an async function."""
     check()
+    _check_target(target)
     session = _session_of(rein, token)
     with lease_on(rein, session) as lease:
         if lease is None:
@@ -82,34 +87,25 @@ async def aresume(
             return _answer(rein, session)
         restart(lease.session)
         async with lease, supervise(rein, session=lease.session, models=models):
-            runs = _target(target)
-            if not hasattr(runs, "kickoff"):
-                return await _awaited(runs())
-            kickoff = getattr(runs, "akickoff", None) or runs.kickoff_async
+            made = target if _runs(target) else target()
+            if inspect.isawaitable(made):
+                made = await made
+            if not _runs(made):
+                return made
+            kickoff = getattr(made, "akickoff", None) or made.kickoff_async
             return await (kickoff(inputs=dict(inputs)) if inputs else kickoff())
 
 
-async def _awaited(value: Any) -> Any:
-    import inspect
+def _runs(target: Any) -> bool:
+    """Whether it is a crew or a flow, and not a function or class that makes one."""
+    return hasattr(target, "kickoff") and not isinstance(target, type)
 
-    return await value if inspect.isawaitable(value) else value
 
-
-def _target(target: Any) -> Any:
-    """What is run: a crew or flow, or a function that does it all."""
-    given: Any = target
-    if hasattr(given, "kickoff") and not isinstance(target, type):
-        return target
-    if not callable(target):
+def _check_target(target: Any) -> None:
+    if not _runs(target) and not callable(target):
         raise ConfigError(
             f"{type(target).__name__}: pass a crew, a flow, or a function that makes one"
         )
-
-    def run() -> Any:
-        made: Any = given()
-        return made.kickoff() if hasattr(made, "kickoff") else made
-
-    return run
 
 
 def _session_of(rein: Rein, token: str) -> str:
@@ -149,9 +145,10 @@ def _answer(rein: Rein, session: str) -> Any:
         payload = rein.store.payload(event.seq)
         if not isinstance(payload, dict) or "result" not in payload:
             continue
-        value = codec.decode(payload["result"])
-        if isinstance(value, dict) and value.keys() == {"crewai"}:
-            kept = answers.loaded(value, None)
-            if isinstance(kept, str) and not kept.startswith("["):
-                return kept
+        intents = rein.store.events(call=event.call, kinds=("intent",), limit=1)
+        if not intents or intents[0].view["kind"] != "model":
+            continue
+        answer = answers.loaded(codec.decode(payload["result"]), None)
+        if isinstance(answer, str):
+            return answer.rpartition(_FINAL)[2].strip()
     raise SessionClosed(f"session {session} is over, and no answer of it is kept")

@@ -99,12 +99,7 @@ class Journal:
         }
         if info.undo:
             view["undo"] = info.undo
-        if call.parent:
-            view["parent"] = call.parent
-        if call.task:
-            view["task"] = call.task
-        if call.labels:
-            view["labels"] = dict(call.labels)
+        _place(call, view)
         if checked is not None:
             if checked.notes:
                 view["verdicts"] = [list(note) for note in checked.notes]
@@ -188,7 +183,7 @@ class Journal:
         encoded: tuple[Tree, bool],
     ) -> NewEvent:
         """A plugin's answer stands for the result; nothing ran."""
-        view = {
+        view: dict[str, Tree] = {
             "kind": call.kind,
             "name": call.name,
             "arguments": self._arguments(call, tree),
@@ -198,16 +193,15 @@ class Journal:
             "result": self._value(call, outcome.value),
             "verdicts": [list(note) for note in checked.notes],
         }
+        _place(call, view)
         if checked.unchecked:
             view["unchecked"] = list(checked.unchecked)
-        if call.parent:
-            view["parent"] = call.parent
         payload = {"result": encoded[0]} if encoded[1] else None
         return NewEvent("answered", call.id, self.now(), view, payload)
 
     def denied(self, call: Call, tree: dict[str, Tree], denied: Denied) -> NewEvent:
         """A call that was not run."""
-        view = {
+        view: dict[str, Tree] = {
             "kind": call.kind,
             "name": call.name,
             "arguments": self._arguments(call, tree),
@@ -218,8 +212,7 @@ class Journal:
             "plugin": denied.plugin,
             "halt": denied.halt,
         }
-        if call.parent:
-            view["parent"] = call.parent
+        _place(call, view)
         return NewEvent("denied", call.id, self.now(), view)
 
     def amended(
@@ -349,3 +342,13 @@ def is_effect(event: Event) -> bool:
         and event.view.get("kind") == "tool"
         and event.view.get("effect") != "read"
     )
+
+
+def _place(call: Call, view: dict[str, Tree]) -> None:
+    """Where a call was made, as far as that is known."""
+    if call.parent:
+        view["parent"] = call.parent
+    if call.task:
+        view["task"] = call.task
+    if call.labels:
+        view["labels"] = dict(call.labels)

@@ -13,7 +13,7 @@ from checkrein_integrations._shared.refusals import in_doubt
 from checkrein_integrations.crewai import results
 from checkrein_integrations.crewai.binding import DIRECT, NothingRan, binder_of
 from checkrein_integrations.crewai.framework import ToolFailure, ToolFailureReason
-from checkrein_integrations.crewai.signals import final
+from checkrein_integrations.crewai.signals import failed, final
 from checkrein_integrations.crewai.state import (
     LABEL,
     LIVE,
@@ -145,7 +145,7 @@ class ToolCall:
             return ToolFailure(message=failure, reason=ToolFailureReason.EXCEPTION)
         text = refusal(error, self.name)
         if text is None:
-            told.error = final(error)
+            told.error = failed(error)
             return ToolFailure(message="[stopped] The run is being ended.")
         told.text = text
         return ToolFailure(message=text)
@@ -155,7 +155,7 @@ def refusal(error: BaseException, name: str) -> str | None:
     """What a model is told of an error of ours; None where the run has to end."""
     if isinstance(error, Denied) and not error.halt and error.code != "no_approver":
         return error.refusal()
-    if isinstance(error, InDoubt) and error.outcome is None:
+    if isinstance(error, TimeoutError) or (isinstance(error, InDoubt) and error.outcome is None):
         return in_doubt(name)
     return None
 
@@ -191,7 +191,7 @@ def nothing_ran(rein: Rein, told: Pass, declared: Declared, session: Session) ->
     except Exception as error:  # noqa: BLE001 - told to the model, or ends the run
         told.text = refusal(error, declared.info.name)
         if told.text is None:
-            told.error = final(error)
+            told.error = failed(error)
 
 
 def _finished(value: Any) -> Any:

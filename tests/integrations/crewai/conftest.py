@@ -125,7 +125,7 @@ def told(llm: ScriptedLLM) -> list[str]:
         text = str(message.get("content") or "")
         if message["role"] == "tool":
             found.append(text)
-        elif "Observation: " in text:
+        elif message["role"] == "assistant" and "Observation: " in text:
             found.append(text.rsplit("Observation: ", maxsplit=1)[-1])
     return found
 

@@ -126,7 +126,8 @@ def told(llm: ScriptedLLM) -> list[str]:
         if message["role"] == "tool":
             found.append(text)
         elif message["role"] == "assistant" and "Observation: " in text:
-            found.append(text.rsplit("Observation: ", maxsplit=1)[-1])
+            # Later ones are the framework's reminders of the format.
+            found.append(text.split("Observation: ")[1])
     return found
 
 

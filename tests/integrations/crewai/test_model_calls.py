@@ -79,8 +79,8 @@ def test_a_plugin_sees_tool_calls_of_an_answer_and_may_change_them(rein):
             return None
         return Replace({"role": "assistant", "parts": [{**parts[0], "arguments": {"to": "b"}}]})
 
-    assert road.run(rein(Rules(post=change, kind="model")),
-                    road.crew(road.llm([call("send", to="a")], "done"), [send])).raw == "done"  # fmt: skip
+    crew = road.crew(road.llm([call("send", to="a")], "done"), [send])
+    assert road.run(rein(Rules(post=change, kind="model")), crew).raw == "done"
     assert effects == ["b"]
 
 

@@ -1,4 +1,4 @@
-"""All roads to a tool: delegation, flows, parallel calls, direct calls, repeated and unknown ones."""
+"""All roads to a tool: delegation, flows, parallel, direct, repeated and unknown calls."""
 
 from __future__ import annotations
 

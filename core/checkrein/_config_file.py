@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,6 +16,9 @@ Key: TypeAlias = "tuple[str | int, ...]"
 """Where a value stands: `("plugins", "scope", "rules", 0, "tool")`."""
 
 SUFFIXES = (".toml", ".yaml", ".yml")
+FOLDER: ContextVar[Path | None] = ContextVar("checkrein_folder", default=None)
+"""Where the relative paths of a configuration begin: set while its plugins are built."""
+
 MOST = 1_000_000
 """Largest file that is read, in bytes: a policy is written by people."""
 

@@ -144,9 +144,15 @@ def _placed(document: Document, error: ConfigError) -> ConfigError:
 
 def build_plugins(document: Document, settings: Settings) -> list[tuple[str, object]]:
     """(name, plugin) in the order of the file."""
-    return [
-        (name, _build(document, name, dict(options))) for name, options in settings.plugins.items()
-    ]
+    folder = None if document.path is None else document.path.resolve().parent
+    token = _config_file.FOLDER.set(folder)
+    try:
+        return [
+            (name, _build(document, name, dict(options)))
+            for name, options in settings.plugins.items()
+        ]
+    finally:
+        _config_file.FOLDER.reset(token)
 
 
 def _build(document: Document, name: str, options: dict[str, Any]) -> object:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from checkrein.call import Call, Outcome, ToolInfo
-from checkrein.errors import Denied
+from checkrein.codec import encode_arguments
+from checkrein.errors import Denied, Unencodable
 from checkrein.judging import NOTHING, HookFailed, asked, judged, run_hook
 from checkrein.verdicts import Answer, Ask, Deny, Fallback, Hold, Replace, Retry, Rewrite
 
@@ -328,6 +329,21 @@ def misfit(call: Call, wrong: str) -> Denied:
         call_id=call.id,
         code="check_failed",
     )
+
+
+def untouched(shown: Any, exact: Any, tree: Any, opaque: Any) -> bool:
+    """Whether no plugin changed the arguments in place: then others judged another call."""
+    if shown is tree:
+        return True
+    try:
+        if shown == exact:
+            return True
+    except Exception:  # noqa: BLE001, S110 - values of any type; the exact way is below
+        pass
+    try:
+        return bool(encode_arguments(shown, opaque) == tree)
+    except Unencodable:
+        return False
 
 
 def changed_in_place(call: Call) -> Denied:

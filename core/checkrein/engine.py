@@ -20,10 +20,11 @@ from checkrein.checks import (
     fold_denied,
     fold_post,
     misfit,
+    untouched,
 )
 from checkrein.codec import decode_arguments, encode_arguments, is_flat
 from checkrein.entry import CURRENT, OPTIONS, Entry, inside, outermost, seen, undone_around
-from checkrein.errors import Conflict, Denied, HoldRefused, Unencodable
+from checkrein.errors import Conflict, Denied, HoldRefused
 from checkrein.execution import Execution
 from checkrein.intents import Intents
 from checkrein.journal import Journal
@@ -100,7 +101,7 @@ class Engine:
             earlier = await self.rein.recorded.earlier(io, entry, call, tree)
             if earlier is not None:
                 return earlier
-        span = self.telemetry.call(call)
+        span = None if entry.asks_only else self.telemetry.call(call)
         outcome: Outcome | None = None
         problem: BaseException | None = None
         try:
@@ -149,7 +150,7 @@ class Engine:
             entry.name or tool.info.name,
             shown,
             tool.info,
-            session.agent,
+            entry.agent or session.agent,
             entry.task or session.task,
             session.user,
             session.tenant,
@@ -179,7 +180,7 @@ class Engine:
         attempt = entry.tried + 1
         mark = f"{call.id}#{self.ids.new()}" if entry.keyed else call.id
         lenient = self.observe or entry.happened
-        check = bool(self.pre)
+        check = bool(self.pre) or bool(entry.asks)
         checked: Checked | None = None
         deadline = 0.0
         tried = [call.name]
@@ -203,7 +204,7 @@ class Engine:
                     flat = is_flat(tree)
             exact = tree if flat else self._thaw(tree, entry)
             if check and checked is not None and not lenient:
-                if not rewritten and not self._untouched(entry, call, tree, exact):
+                if not rewritten and not untouched(call.arguments, exact, tree, entry.tool.opaque):
                     await self.refuse(io, entry, call, tree, changed_in_place(call))
                 if checked.asks:
                     granted = await self.rein.permissions.obtain(io, entry, call, tree, checked)
@@ -220,6 +221,8 @@ class Engine:
                         continue
                 if checked.answer is not None:
                     return await self._answer(io, entry, call, tree, checked)
+            if entry.asks_only:
+                return new_outcome("not_done", None, None, None, 0, "reported", 0.0, 0, "")
             timeout = self.execution.timeout(entry, call)
             if attempt != call.attempt:
                 call = call.replace(attempt=attempt)
@@ -281,32 +284,19 @@ class Engine:
             else:
                 await io.sleep(again)
 
-    def _untouched(
-        self, entry: Entry, call: Call, tree: dict[str, Any], exact: dict[str, Any]
-    ) -> bool:
-        """Whether no plugin changed the arguments in place: then others judged another call."""
-        shown = call.arguments
-        if shown is tree:
-            return True
-        try:
-            if shown == exact:
-                return True
-        except Exception:  # noqa: BLE001, S110 - values of any type; the exact way is below
-            pass
-        try:
-            return encode_arguments(shown, entry.tool.opaque) == tree
-        except Unencodable:
-            return False
-
     async def check(self, io: IO, entry: Entry, call: Call, tree: dict[str, Any]) -> Checked:
         """Fold `pre_call`."""
         if not self.external:
             given = () if entry.begun is None or entry.begun[0] is not call else entry.begun[1]
             entry.begun = None
-            return await PreFold(io, self.pre, self.rein.hook_timeout).run(call, given)
-        recall, remember = self.rein.recorded.external(io, entry, call, tree)
-        fold = PreFold(io, self.pre, self.rein.hook_timeout, recall, remember)
-        return await fold.run(call)
+            checked = await PreFold(io, self.pre, self.rein.hook_timeout).run(call, given)
+        else:
+            recall, remember = self.rein.recorded.external(io, entry, call, tree)
+            fold = PreFold(io, self.pre, self.rein.hook_timeout, recall, remember)
+            checked = await fold.run(call)
+        if entry.asks:
+            checked.asks.extend(entry.asks)
+        return checked
 
     async def _overtaken(self, io: IO, entry: Entry, call: Call, tree: dict[str, Any]) -> bool:
         """Whether a call that ran between our check and our intent has answered ours.

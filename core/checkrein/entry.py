@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from checkrein.errors import Denied
     from checkrein.session import Session
     from checkrein.tools import Tool
+    from checkrein.verdicts import Ask
 
 CURRENT: contextvars.ContextVar[tuple[str, str, Any] | None] = contextvars.ContextVar(
     "checkrein_call", default=None
@@ -88,6 +89,12 @@ class Entry:
     """Attempts that the journal holds under this key; the engine fills it in."""
     parent: str = ""
     task: str = ""
+    agent: str = ""
+    """Who acts, where several agents share the session; empty for the session's own."""
+    asks: Sequence[tuple[str, Ask]] = ()
+    """(who, what): questions of the framework's own, beside those of the plugins."""
+    asks_only: bool = False
+    """Stop before the intent: a framework wants to know first whether a person has to decide."""
     labels: Mapping[str, str] = _EMPTY
     wait: str = ""
     """`block`, `suspend`, or empty for the session's setting."""

@@ -64,7 +64,7 @@ MOST_USD = 2_000_000_000
 
 def _payable(value: float) -> float:
     if value > MOST_USD:
-        raise ValueError(f"must not be above {MOST_USD:_} dollars")
+        raise ValueError(f"must not be above {MOST_USD:_}")
     return value
 
 
@@ -82,6 +82,7 @@ Number = Annotated[StrictInt | StrictFloat, AfterValidator(_finite)]
 """A finite number; a bool or a numeric string is refused."""
 Dollars = Annotated[Number, AfterValidator(_not_negative), AfterValidator(_payable)]
 Seconds = Annotated[Number, AfterValidator(_positive)]
+Positive = Annotated[Number, AfterValidator(_positive), AfterValidator(_payable)]
 Count = Annotated[StrictInt, AfterValidator(_not_negative), AfterValidator(_countable)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import enum
 import fnmatch
@@ -444,8 +445,26 @@ def test_limits_are_holds_per_session_over_all_tools_of_the_rule() -> None:
     scope = Scope(rules=[{"tool": "mail_*", "calls_per_minute": 3, "max_calls": 10}])
     first = scope.pre_call(call("mail_send"))
     assert first == (
-        Hold("scope/mail_*/minute/session/s1", 1, "calls", 3, 60.0, "keep", "scope/mail_*"),
-        Hold("scope/mail_*/calls/session/s1", 1, "calls", 10, None, "keep", "scope/mail_*"),
+        Hold(
+            "scope/mail_*/minute/session/s1",
+            1,
+            "calls",
+            3,
+            60.0,
+            "keep",
+            "scope/mail_*",
+            code="rate_limited",
+        ),
+        Hold(
+            "scope/mail_*/calls/session/s1",
+            1,
+            "calls",
+            10,
+            None,
+            "keep",
+            "scope/mail_*",
+            code="rate_limited",
+        ),
     )
     assert scope.pre_call(call("mail_draft")) == first
     other = scope.pre_call(call("mail_send").replace(session="s2"))
@@ -686,3 +705,68 @@ def test_two_scopes_need_two_names() -> None:
     with pytest.raises(ConfigError, match="of the kind Scope are named 'scope'"):
         Rein(plugins=[Scope(), Scope()])
     Rein(plugins=[Scope(), Scope(name="team")]).close()
+
+
+# -- sums over a session
+
+
+@pytest.fixture(params=["memory:", "sqlite"])
+def kept(request, tmp_path) -> str:
+    return f"sqlite:///{tmp_path}/s.db" if request.param == "sqlite" else request.param
+
+
+def test_at_most_three_refunds_and_500_dollars_in_all(go, kept) -> None:
+    paid: list[Any] = []
+
+    def refund(amount: Any, order: Any = None) -> None:
+        paid.append(amount)
+
+    rule = {"tool": "refund", "max_calls": 3, "arguments": {"amount": {"total": 500}}}
+    with Rein(plugins=[Scope(rules=[rule])], store=kept) as rein:
+        for amounts, passes in (
+            ([200, 300, 0.01], [200, 300]),
+            ([499.99, 0.02, 0.01], [499.99, 0.01]),
+            ([1, 1, 1, 1], [1, 1, 1]),
+            ([[100, 401], [100, 400]], [[100, 400]]),
+            ([-5, True, float("nan"), "5", None, 500], [500]),
+        ):
+            paid.clear()
+            with rein.session(on_error="keep"):
+                for amount in amounts:
+                    with contextlib.suppress(Denied):
+                        go.call(rein, refund, amount)
+            assert paid == passes
+
+
+def test_what_was_not_done_is_not_counted(go, kept) -> None:
+    class Refused(Exception):
+        pass
+
+    def refund(amount: int, fail: bool) -> int:
+        if fail:
+            raise Refused
+        return amount
+
+    rule = {"tool": "refund", "arguments": {"amount": {"total": 10}}}
+    with Rein(plugins=[Scope(rules=[rule])], store=kept) as rein:
+        rein.declare("refund", refund, no_effect_on=Refused)
+        with rein.session(on_error="keep"):
+            with pytest.raises(Refused):
+                go.call(rein, refund, 10, True)
+            assert go.call(rein, refund, 10, False) == 10
+            with pytest.raises(BudgetExceeded, match="may be 10 in all"):
+                go.call(rein, refund, 1, False)
+
+
+@pytest.mark.parametrize(
+    ("argument", "told"),
+    [
+        ({"total": 0}, "must be above 0"),
+        ({"total": 5, "minimum": 9}, "no number can pass"),
+        ({"total": 5, "ask_above": 5}, "can never ask"),
+        ({"total": 5, "type": "path"}, "has no meaning for type 'path'"),
+    ],
+)
+def test_sums_that_make_no_sense_are_refused(argument, told) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Scope(rules=[{"tool": "pay", "arguments": {"amount": argument}}])

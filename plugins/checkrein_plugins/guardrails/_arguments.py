@@ -10,11 +10,13 @@ import dataclasses
 import enum
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
-from decimal import Decimal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
+from checkrein.call import NANO
 from checkrein.errors import ConfigError
+from checkrein_plugins._config import MOST_STORED
 from checkrein_plugins._patterns import (
     Matcher,
     everything,
@@ -65,6 +67,21 @@ class ArgumentCheck:
             return _any_above(arguments[self.name], above)
         found = _reach(arguments, self._steps, 0)
         return any(_any_above(value, above) for value in found if value is not _MISSING)
+
+    def amount(self, arguments: Mapping[str, Any]) -> int:
+        """The sum of the numbers of an argument that passed, in billionths, rounded up."""
+        if self.name in arguments:
+            found: Iterable[Any] = (arguments[self.name],)
+        else:
+            found = _reach(arguments, self._steps, 0)
+        total = 0
+        for value in found:
+            if value is not _MISSING:
+                for is_key, leaf in leaves_of(value, 0):
+                    plain = None if is_key else number(leaf)
+                    if plain is not None:
+                        total += billionths(plain)
+        return min(total, MOST_STORED)
 
     def _nested(self, value: Any, step: int) -> str | None:
         found = False
@@ -160,7 +177,7 @@ def kind_of(rule: ArgumentSettings) -> ArgumentType:
     """The type that values are read as."""
     if rule.type is not None:
         return rule.type
-    bounds = (rule.minimum, rule.maximum, rule.ask_above)
+    bounds = (rule.minimum, rule.maximum, rule.ask_above, rule.total)
     return "number" if any(bound is not None for bound in bounds) else "text"
 
 
@@ -244,8 +261,18 @@ def number(value: Any) -> int | float | Decimal | None:
     return None
 
 
+def billionths(value: float | Decimal) -> int:
+    """A number in billionths, rounded up: what costs something is never free."""
+    if isinstance(value, int):
+        return value * NANO
+    return int((Decimal(str(value)) * NANO).to_integral_value(ROUND_CEILING))
+
+
 def _number(rule: ArgumentSettings) -> Leaf:
     low, high = rule.minimum, rule.maximum
+    if rule.total is not None:
+        # A number below 0 would make room for others.
+        low = 0 if low is None else max(0, low)
     listed = _one_of(rule.one_of) if rule.one_of is not None else None
 
     def leaf(value: Any) -> str | None:
@@ -337,16 +364,18 @@ def contradictions(rule: ArgumentSettings, where: str) -> None:
     """Raise `ConfigError` for what can never pass, never fire, or does not fit the type."""
     kind = kind_of(rule)
     fits = {
-        "number": ("minimum", "maximum", "ask_above", "one_of"),
+        "number": ("minimum", "maximum", "ask_above", "total", "one_of"),
         "text": ("allow", "block", "match", "one_of"),
         "path": ("allow", "block", "match", "one_of", "root"),
         "url": ("allow", "block", "match", "one_of"),
     }[kind]
     stated = [
         key
-        for key in ("allow", "block", "match", "one_of", "minimum", "maximum", "ask_above", "root")
+        for key in (
+            "allow", "block", "match", "one_of", "minimum", "maximum", "ask_above", "total", "root",
+        )
         if getattr(rule, key) is not None
-    ]
+    ]  # fmt: skip
     for key in stated:
         if key not in fits:
             raise ConfigError(
@@ -359,6 +388,11 @@ def contradictions(rule: ArgumentSettings, where: str) -> None:
         raise ConfigError(f"{where}.ask_above: not below maximum, so it can never ask")
     if ask is not None and low is not None and ask < low:
         raise ConfigError(f'{where}.ask_above: below minimum; use action = "ask" to ask always')
+    if rule.total is not None:
+        if low is not None and low > rule.total:
+            raise ConfigError(f"{where}.total: below minimum: no number can pass")
+        if ask is not None and ask >= rule.total:
+            raise ConfigError(f"{where}.ask_above: not below total, so it can never ask")
     both = {fold_text(p) for p in rule.allow or ()} & {fold_text(p) for p in rule.block or ()}
     if both:
         raise ConfigError(f"{where}: {min(both)!r} is both allowed and blocked")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
-from checkrein_plugins._config import Count, Number, Seconds, Settings, Text, Texts
+from checkrein_plugins._config import Count, Number, Positive, Seconds, Settings, Text, Texts
 
 ArgumentType = Literal["text", "path", "url", "number"]
 Action = Literal["allow", "ask", "deny"]
@@ -32,6 +32,9 @@ class ArgumentSettings(Settings):
     maximum: Number | None = None
     ask_above: Number | None = None
     """Somebody must approve a number above this."""
+    total: Positive | None = None
+    """The sum of the number over all calls of the session, over all tools of the rule. A number
+    below 0 is then refused."""
     optional: StrictBool = False
     """Missing, None or empty passes. Without this it is refused."""
     root: Text | None = None

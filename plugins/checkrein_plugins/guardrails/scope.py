@@ -23,7 +23,7 @@ from checkrein.verdicts import Ask, Deny, Hold, PreOne, PreVerdict
 from checkrein_plugins._config import listed, read, refuse_twins, refuse_unknown
 from checkrein_plugins._patterns import Matcher, fold_pattern, globs, names, nothing
 from checkrein_plugins.guardrails import _paths
-from checkrein_plugins.guardrails._arguments import ArgumentCheck, contradictions
+from checkrein_plugins.guardrails._arguments import ArgumentCheck, billionths, contradictions
 from checkrein_plugins.guardrails._rules import Action, RuleSettings, ScopeSettings
 
 if TYPE_CHECKING:
@@ -133,7 +133,17 @@ class Scope(Plugin):
 class _Rule:
     """One compiled rule."""
 
-    __slots__ = ("_checks", "_fixed", "_limits", "_only", "_settings", "lists", "restricts", "rule")
+    __slots__ = (
+        "_checks",
+        "_fixed",
+        "_limits",
+        "_only",
+        "_settings",
+        "_totals",
+        "lists",
+        "restricts",
+        "rule",
+    )
 
     def __init__(self, settings: RuleSettings, root: str | None, where: str, scope: str) -> None:
         patterns = _patterns(settings)
@@ -160,6 +170,7 @@ class _Rule:
             if settings.other_arguments == "deny"
             else None
         )
+        self._totals = [c for c in self._checks if settings.arguments[c.name].total is not None]
         self._limits: list[tuple[str, int, float | None]] = []
         if settings.calls_per_minute is not None:
             self._limits.append(("minute", settings.calls_per_minute, MINUTE))
@@ -190,6 +201,20 @@ class _Rule:
                 asks.append(self._ask(f"argument {check.name!r} is above {limit:g}"))
         if self._only is not None and not self._only.issuperset(arguments):
             return Deny("has an argument that the rule does not name", rule=self.rule)
+        for check in self._totals:
+            total = self._settings.arguments[check.name].total or 0
+            asks.append(
+                Hold(
+                    account=f"{self.rule}/total/{check.name}/session/{call.session}",
+                    amount=check.amount(arguments),
+                    unit="amount",
+                    limit=billionths(total),
+                    settle="keep",
+                    rule=self.rule,
+                    reason=f"argument {check.name!r} may be {total:g} in all calls of a session",
+                    code="rate_limited",
+                )
+            )
         for what, limit, window in self._limits:
             asks.append(
                 Hold(
@@ -200,6 +225,7 @@ class _Rule:
                     window=window,
                     settle="keep",
                     rule=self.rule,
+                    code="rate_limited",
                 )
             )
         return tuple(asks) or None

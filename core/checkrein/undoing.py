@@ -162,7 +162,8 @@ class Undoing(Probing):
     async def needs_human(self, io: IO, effect: Effect, fence: int | None, why: str) -> Action:
         """Record that a person has to look."""
         event = self.rein.journal.event("needs_human", effect.call, name=effect.name, why=why)
-        await io.commit(Batch(effect.session, (event,), event.at, fence))
+        batch = Batch(effect.session, (event,), event.at, fence)
+        self.rein.observers.notify(await io.commit(batch), batch)
         return self._action(effect, "needs_human", why)
 
     async def _stored_plan(

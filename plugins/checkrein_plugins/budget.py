@@ -236,6 +236,22 @@ class Budget(Plugin):
         """What the names of this Budget's accounts begin with."""
         return list(self._prefix.values())
 
+    def watched(self, parts: Mapping[str, str]) -> list[tuple[str, str, int, float | None]]:
+        """(account, unit, limit, window) that a call counts into.
+
+        `parts`: what the call is, by dimension.
+        """
+        if any(not parts.get(part) for part in self._per if part in ("tool", "model")):
+            return []
+        values = [parts.get(part) or UNATTRIBUTED for part in self._per]
+        key = values[0] if len(values) == 1 else _joined(values)
+        limits = {"usd": self._usd, "tokens": self._tokens, "calls": self._calls}
+        return [
+            (prefix + key, unit, limit, self._window)
+            for unit, prefix in self._prefix.items()
+            if (limit := limits[unit]) is not None
+        ]
+
     def start(self, rein: Rein) -> None:
         """Refuse a second Budget of this Rein that counts into the same accounts."""
         mine = set(self.accounts())
@@ -285,8 +301,12 @@ def _refuse_idle(settings: _Settings, per: tuple[str, ...], *, tool_prices: bool
 def _key(call: Call, per: tuple[str, ...]) -> str:
     if len(per) == 1:
         return _value(call, per[0])
+    return _joined([_value(call, part) for part in per])
+
+
+def _joined(values: Sequence[str]) -> str:
     # Escaped, so that ("a/b", "c") and ("a", "b/c") are two accounts.
-    return "/".join(_value(call, part).replace("%", "%25").replace("/", "%2F") for part in per)
+    return "/".join(value.replace("%", "%25").replace("/", "%2F") for value in values)
 
 
 def _value(call: Call, dimension: str) -> str:

@@ -27,6 +27,9 @@ from checkrein_plugins.resilience._errors import is_a
 if TYPE_CHECKING:
     from checkrein.rein import Rein
 
+EVER = 1e9
+"""Seconds: failures in a row count however old they are."""
+
 
 class _Settings(Settings):
     threshold: Annotated[StrictInt, Field(ge=1)] = 5
@@ -91,10 +94,12 @@ class CircuitBreaker(Plugin):
         self._models = settings.models
         self._wait = settings.wait
         self._holds = PerName(self._hold)
+        self._rein: Rein | None = None
 
     def start(self, rein: Rein) -> None:
         """Refuse a second one of this name: they would share their counters."""
         refuse_twins(rein, self)
+        self._rein = rein
 
     def pre_call(self, call: Call) -> PreVerdict:
         """Hold one of the failures that there may be."""
@@ -110,6 +115,14 @@ class CircuitBreaker(Plugin):
             return None
         hold = self._holds(call.name)
         return None if hold is None else Measured(amounts={hold.account: 0})
+
+    def opened(self, name: str) -> bool:
+        """Whether the circuit of a tool or model is open, or half open, now."""
+        hold = self._holds(name)
+        if hold is None or self._rein is None:
+            return False
+        balance = self._rein.store.balance(hold.account, window=EVER)
+        return balance is not None and balance.spent >= self._threshold
 
     def _hold(self, name: str) -> Hold | None:
         if not self._looks(name):

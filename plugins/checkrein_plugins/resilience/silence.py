@@ -7,6 +7,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Literal, Never
 
+from checkrein._locks import Lock
 from checkrein.errors import CheckreinError
 from checkrein.hooks import Plugin
 from checkrein.store import Batch
@@ -64,7 +65,7 @@ class SilenceAlarm(Plugin):
         """By session: number of the event after which its silence was told."""
         self._rein: weakref.ref[Rein] | None = None
         self._end = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def start(self, rein: Rein) -> None:
         """Begin to look."""

@@ -126,8 +126,8 @@ def told(llm: ScriptedLLM) -> list[str]:
         if message["role"] == "tool":
             found.append(text)
         elif message["role"] == "assistant" and "Observation: " in text:
-            # Later ones are the framework's reminders of the format.
-            found.append(text.split("Observation: ")[1])
+            # Without the framework's reminders of the tools and the format.
+            found.append(text.split("Observation: ")[1].split("\n\n\nYou ONLY")[0])
     return found
 
 

@@ -42,6 +42,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # CrewAI reports to its makers, in this process and in those that tests start.
+    os.environ.setdefault("CREWAI_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("CREWAI_TRACING_ENABLED", "false")
     hypothesis.settings.load_profile("full" if config.getoption("--full") else "quick")
     for extra in filter(None, os.environ.get("CHECKREIN_REQUIRE", "").split(",")):
         if extra not in FRAMEWORKS:

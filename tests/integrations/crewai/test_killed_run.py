@@ -10,9 +10,7 @@ from checkrein import Rein
 from .conftest import states
 
 PROCESS = """
-import json, os, sys
-os.environ["CREWAI_DISABLE_TELEMETRY"] = os.environ["OTEL_SDK_DISABLED"] = "true"
-os.environ["CREWAI_TRACING_ENABLED"] = "false"
+import json, sys
 from pathlib import Path
 from crewai import Agent, Crew, Task
 from crewai.tools import tool

@@ -36,13 +36,16 @@ def severity(category: str) -> int:
     return SEVERITY.get(category, _LAST)
 
 
-def resolve(found: list[Finding], kept: Collection[str] = ()) -> list[Finding]:
+def resolve(
+    found: list[Finding], kept: Collection[str] = (), passed: Collection[str] = ()
+) -> list[Finding]:
     """Return findings that do not overlap, in order of their start.
 
     Of two that overlap the wider one wins, and of two equally wide ones the more severe; a URL
     gives way to anything inside it. A winner that overlaps a loser only in part takes over the
     loser's characters too, so that nothing of either is left in clear. Winners of a category in
-    `kept` are left out, together with whatever less severe they cover.
+    `kept` are left out, together with whatever less severe they cover. Those in `passed` are in
+    the answer, but will not be replaced either, so they shield no more than kept ones do.
     """
     if len(found) > 1:
         found.sort()
@@ -50,7 +53,7 @@ def resolve(found: list[Finding], kept: Collection[str] = ()) -> list[Finding]:
         for finding in found:
             if finding.start < end:
                 found.sort(key=_order)
-                found = list(_resolved(found, kept))
+                found = list(_resolved(found, {*kept, *passed}))
                 break
             end = finding.end
     if kept:

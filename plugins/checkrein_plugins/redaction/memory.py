@@ -33,13 +33,15 @@ class Recent:
 
     def __init__(self) -> None:
         self._key = os.urandom(16)
-        self._known: dict[tuple[bytes, Collection[str]], list[Finding]] = {}
+        self._known: dict[tuple[bytes, Collection[str], Collection[str]], list[Finding]] = {}
         self._clean = ("", "")
 
-    def located(self, text: str, engine: Engine, kept: Collection[str]) -> list[Finding]:
+    def located(
+        self, text: str, engine: Engine, kept: Collection[str], passed: Collection[str]
+    ) -> list[Finding]:
         """What `text.located` returns."""
         if len(text) > _LONGEST:
-            return located(text, engine, kept)
+            return located(text, engine, kept, passed)
         clean = self._clean
         if text in clean:
             return []
@@ -50,13 +52,13 @@ class Recent:
             return []
         raw = text.encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(raw, digest_size=16, key=self._key).digest()
-        found = self._known.get((digest, kept))
+        found = self._known.get((digest, kept, passed))
         if found is None:
-            found = located(text, engine, kept)
+            found = located(text, engine, kept, passed)
             if len(self._known) >= RECENT:
                 for old in list(self._known)[: RECENT // 4]:
                     self._known.pop(old, None)
-            self._known[digest, kept] = found
+            self._known[digest, kept, passed] = found
         return found
 
 

@@ -6,11 +6,10 @@ kept back ends at the last joint (see `pieces`): as a rule the word that is bein
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from checkrein_plugins.redaction import pieces
 from checkrein_plugins.redaction.engine import Engine
 from checkrein_plugins.redaction.findings import Finding, resolve
+from checkrein_plugins.redaction.policy import PLAIN, Policy
 from checkrein_plugins.redaction.shadow import Shadow, shadow
 from checkrein_plugins.redaction.text import Writer
 
@@ -22,15 +21,17 @@ class TextFilter:
     """Most characters kept back. JSON escapes count as what they stand for, and invisible
     characters do not count."""
 
-    def __init__(self, engine: Engine, kept: Collection[str] = ()) -> None:
+    def __init__(self, engine: Engine, chosen: Policy = PLAIN) -> None:
         self._engine = engine
-        self._kept = kept
+        self._chosen = chosen
         self._pending = ""
         self._context = b""
         self._open = ""
-        self._writer = Writer()
+        self._shown = False
+        """What goes on behind an opening is passed on, because its category is."""
+        self._writer = Writer(chosen.marks)
         self.found: list[str] = []
-        """Categories of what was replaced so far, in order."""
+        """Categories of what was found so far, in order, kept ones left out."""
 
     def feed(self, text: str) -> str:
         """Take the next piece; return what is decided."""
@@ -51,7 +52,7 @@ class TextFilter:
         out: list[str] = []
         while self._pending:
             shade = shadow(self._pending)
-            if self._open and not self._swallow(shade, final):
+            if self._open and not self._swallow(shade, final, out):
                 break
             if not self._pending:
                 break
@@ -79,19 +80,23 @@ class TextFilter:
             return False
         at = 0
         writer, pending = self._writer, self._pending
-        for finding in resolve(found, self._kept):
+        hidden = -1
+        for finding in resolve(found, self._chosen.kept, self._chosen.warned):
             first, last = shade.start(finding.start - offset), shade.end(finding.end - offset)
             out.append(writer.text(pending[at:first]))
-            out.append(writer.value(pending[first:last], finding.category))
+            out.append(writer.value(pending[first:last], finding.category, finding.subtype))
             self.found.append(finding.category)
             at = last
+            if finding.category not in self._chosen.warned:
+                hidden = last
         end = shade.end(start - offset)
         if end > at:
             out.append(writer.text(pending[at:end]))
+        self._shown = hidden < end
         self._forget(data, start, end)
         return self._open != ""
 
-    def _swallow(self, shade: Shadow, final: bool) -> bool:
+    def _swallow(self, shade: Shadow, final: bool, out: list[str]) -> bool:
         """Read on behind an opening whose end is not known; whether the end has come."""
         if self._open == "token":
             end, closed = pieces.token_end(shade.data, 0), True
@@ -103,6 +108,8 @@ class TextFilter:
             end, closed = pieces.pem_swallow(shade.data)
         if closed:
             self._open = ""
+        if self._shown:
+            out.append(self._writer.text(self._pending[: shade.end(end)]))
         self._forget(self._context + shade.data, len(self._context) + end, shade.end(end))
         return closed
 

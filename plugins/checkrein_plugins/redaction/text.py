@@ -15,6 +15,7 @@ from checkrein_plugins.redaction.findings import (
     Finding,
     resolve,
 )
+from checkrein_plugins.redaction.marks import Marks, mark_of
 from checkrein_plugins.redaction.shadow import shadow
 
 
@@ -74,24 +75,21 @@ _ALL = frozenset(CATEGORIES)
 DEFAULT = frozenset(DEFAULT_CATEGORIES)
 
 
-def located(text: str, engine: Engine, kept: Collection[str] = ()) -> list[Finding]:
-    """Resolved findings of `engine` in the offsets of `text`."""
+def located(
+    text: str, engine: Engine, kept: Collection[str] = (), passed: Collection[str] = ()
+) -> list[Finding]:
+    """Resolved findings of `engine` in the offsets of `text`; see `findings.resolve`."""
     shade = shadow(text)
     found = engine.findings(shade.data)
     if not found:
         return found
-    found = resolve(found, kept)
+    found = resolve(found, kept, passed)
     if shade.starts is None:
         return found
     return [
         Finding(shade.start(first), shade.end(last), category, subtype)
         for first, last, category, subtype in found
     ]
-
-
-def placeholder(category: str) -> str:
-    """What stands in place of a value: `[EMAIL]`."""
-    return f"[{category.upper()}]"
 
 
 _ESCAPE = re.compile(r"\\.", re.DOTALL)
@@ -104,7 +102,8 @@ class Writer:
     What it does at a place depends on nothing behind it, so a stream may be written piece by piece.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, marks: Marks | None = None) -> None:
+        self._marks = marks
         self._json: bool | None = None
         self._inside = False
         self._last = ""
@@ -121,9 +120,11 @@ class Writer:
             self._last = (self._last + text[-64:].rstrip())[-2:]
         return text
 
-    def value(self, value: str, category: str) -> str:
+    def value(self, value: str, category: str, subtype: str) -> str:
         """Return what stands in place of `value`."""
-        mark = placeholder(category)
+        mark = mark_of(value, category, subtype, self._marks)
+        if mark == value:
+            return self.text(value)
         if self._json is None:
             self._json = False
         if self._json and not self._inside and value.isdigit():
@@ -134,22 +135,22 @@ class Writer:
         return mark
 
 
-def replaced(text: str, found: Collection[Finding]) -> str:
+def replaced(text: str, found: Collection[Finding], marks: Marks | None = None) -> str:
     """`text` with findings (in order, not overlapping) replaced; itself if there are none."""
     if not found:
         return text
     parts: list[str] = []
     last = 0
     if text.lstrip()[:1] in ("{", "["):
-        writer = Writer()
-        for start, end, category, _ in found:
+        writer = Writer(marks)
+        for start, end, category, subtype in found:
             parts.append(writer.text(text[last:start]))
-            parts.append(writer.value(text[start:end], category))
+            parts.append(writer.value(text[start:end], category, subtype))
             last = end
     else:
-        for start, end, category, _ in found:
+        for start, end, category, subtype in found:
             parts.append(text[last:start])
-            parts.append(placeholder(category))
+            parts.append(mark_of(text[start:end], category, subtype, marks))
             last = end
     parts.append(text[last:])
     return "".join(parts)

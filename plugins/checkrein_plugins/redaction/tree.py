@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from checkrein.errors import ConfigError
@@ -10,6 +10,7 @@ from checkrein_plugins.redaction.engine import Engine
 from checkrein_plugins.redaction.findings import Finding
 from checkrein_plugins.redaction.leaves import BINARY, KEY, Leaves
 from checkrein_plugins.redaction.memory import LEAST, Memory, Recent
+from checkrein_plugins.redaction.policy import PLAIN, Policy
 from checkrein_plugins.redaction.rebuild import Rebuild
 from checkrein_plugins.redaction.text import DEFAULT, engine_for, known, located, replaced
 
@@ -35,16 +36,16 @@ def _by_leaf(found: list[Finding], parts: list[str]) -> dict[int, list[Finding]]
 def redacted(
     value: Any,
     engine: Engine,
-    kept: Collection[str] = (),
+    chosen: Policy = PLAIN,
     binary: str = "refuse",
     skipped: frozenset[str] = frozenset(),
     memory: Memory | None = None,
     recent: Recent | None = None,
 ) -> tuple[Any, dict[int, list[Finding]]]:
-    """Return (`value` with its findings replaced, findings by leaf).
+    """Return (`value` with its findings replaced as `chosen` says, findings by leaf).
 
     The very `value` and no findings if it is clean. `memory` must be used with one engine and one
-    `kept` only, `recent` with one engine only.
+    `chosen` only, `recent` with one engine only.
     """
     leaves = Leaves(binary, skipped)
     leaves.add(value)
@@ -53,22 +54,30 @@ def redacted(
     new_texts: dict[int, str] = {}
     fresh = _recall(parts, memory, by_leaf, new_texts) if memory is not None else ()
     joined = "".join(parts)
-    found = recent.located(joined, engine, kept) if recent else located(joined, engine, kept)
+    kept, passed, marks = chosen.kept, chosen.warned, chosen.marks
+    if recent:
+        found = recent.located(joined, engine, kept, passed)
+    else:
+        found = located(joined, engine, kept, passed)
     if found:
         here = _by_leaf(found, parts)
         by_leaf.update(here)
         for index, findings in here.items():
-            new_texts[index] = replaced(parts[index], findings)
+            new = replaced(parts[index], findings, marks)
+            if not passed or new != parts[index]:
+                new_texts[index] = new
     if memory is not None:
         for index, digest in fresh:
             memory.put(digest, new_texts.get(index), by_leaf.get(index, []))
     if not by_leaf:
         return value, by_leaf
+    if not new_texts:
+        return value, {index // 2: findings for index, findings in by_leaf.items()}
     texts: list[str | None] = [None] * (len(parts) // 2)
     for index, text in new_texts.items():
         texts[index // 2] = text
-    new = Rebuild(iter(texts), binary, skipped).of(value, "")
-    return new, {index // 2: findings for index, findings in by_leaf.items()}
+    made = Rebuild(iter(texts), binary, skipped).of(value, "")
+    return made, {index // 2: findings for index, findings in by_leaf.items()}
 
 
 def _recall(
@@ -88,7 +97,9 @@ def _recall(
             continue
         parts[index] = ""
         if result[0] is not None:
-            known[index], by_leaf[index] = result[0], result[1]
+            known[index] = result[0]
+        if result[1]:
+            by_leaf[index] = result[1]
     return fresh
 
 

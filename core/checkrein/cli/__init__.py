@@ -37,9 +37,12 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "recover": ("Undo", "undo", "Finish what killed processes left behind."),
 }
 
-_INTEGRATIONS = "checkrein_integrations."
-_BESIDE = {"demo": "Play the demo: an agent at a refund desk, supervised."}
-"""Commands of the integrations in this distribution -> what they do."""
+_SIBLINGS = ("checkrein_plugins.", "checkrein_integrations.")
+_BESIDE = {
+    "demo": "Play the demo: an agent at a refund desk, supervised.",
+    "redact": "Redact files or a pipe: private data and secrets.",
+}
+"""Commands of the siblings in this distribution -> what they do."""
 
 _SHARED = ("--config", "--app", "--store")
 """Options that may stand before the command as well."""
@@ -181,7 +184,7 @@ def _help() -> str:
         "Supervise agents: look at what they did, decide what they may do, take it back.",
     ]
     others = offered()
-    ours = {e.name: _BESIDE.get(e.name, "") for e in others if e.value.startswith(_INTEGRATIONS)}
+    ours = {e.name: _BESIDE.get(e.name, "") for e in others if e.value.startswith(_SIBLINGS)}
     others = [e for e in others if e.name not in ours]
     heading = ""
     for name, (group, _, text) in COMMANDS.items():

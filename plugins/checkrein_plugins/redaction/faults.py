@@ -17,6 +17,18 @@ class DetectorFailed(RedactionError):
         super().__init__(f"{what} failed: the text was not checked and must not be passed on")
 
 
+class NotText(RedactionError, ValueError):
+    """Bytes that are not UTF-8: they cannot be checked."""
+
+    def __init__(self, name: str, offset: int) -> None:
+        self.name = name
+        self.offset = offset
+        super().__init__(
+            f"{name}: byte {offset} is not UTF-8; nothing from there on was checked or written. "
+            "Convert it to UTF-8 first (as with iconv)"
+        )
+
+
 class Unredactable(RedactionError, TypeError):
     """A value cannot be looked through, or not be rebuilt with its findings replaced."""
 

@@ -193,7 +193,7 @@ class Stream:
 
     def _checked(self, out: str) -> str | Deny:
         found = self._filter.found
-        for category in found:
+        for _, _, category, _ in found:
             if category in self._chosen.blocked:
                 self._filter.abort()
                 self._denied = Deny(f"{category} in {self._channel}", rule=f"redaction.{category}")

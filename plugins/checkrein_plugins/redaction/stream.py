@@ -30,8 +30,16 @@ class TextFilter:
         self._shown = False
         """What goes on behind an opening is passed on, because its category is."""
         self._writer = Writer(chosen.marks)
-        self.found: list[str] = []
-        """Categories of what was found so far, in order, kept ones left out."""
+        self.found: list[Finding] = []
+        """What was found so far, in order, kept ones left out; offsets count from the stream's
+        beginning. Whoever reads it may clear it. While `is_open`, the last one still grows."""
+        self.position = 0
+        """Characters that are decided."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the end of the last value is not known yet."""
+        return self._open != ""
 
     def feed(self, text: str) -> str:
         """Take the next piece; return what is decided."""
@@ -85,7 +93,8 @@ class TextFilter:
             first, last = shade.start(finding.start - offset), shade.end(finding.end - offset)
             out.append(writer.text(pending[at:first]))
             out.append(writer.value(pending[first:last], finding.category, finding.subtype))
-            self.found.append(finding.category)
+            here = self.position
+            self.found.append(finding._replace(start=here + first, end=here + last))
             at = last
             if finding.category not in self._chosen.warned:
                 hidden = last
@@ -110,9 +119,12 @@ class TextFilter:
             self._open = ""
         if self._shown:
             out.append(self._writer.text(self._pending[: shade.end(end)]))
+        if self.found:
+            self.found[-1] = self.found[-1]._replace(end=self.position + shade.end(end))
         self._forget(self._context + shade.data, len(self._context) + end, shade.end(end))
         return closed
 
     def _forget(self, data: bytes, start: int, end: int) -> None:
         self._context = pieces.context_of(data, start)
         self._pending = self._pending[end:]
+        self.position += end

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from checkrein.approval import Approvals
     from checkrein.permission import Permissions
+    from checkrein.pinning import Pinning
     from checkrein.recorded import Recorded
     from checkrein.recovery import Recovery
     from checkrein.rein import Rein
@@ -128,6 +129,8 @@ class Assembly:
         self._lock = Lock()
         self._closed = False
         self._requires_approval: RequiresApproval | None = None
+        self.configured: dict[str, tuple[str, dict[str, object]]] = {}
+        """Installed name and arguments of the plugins that a configuration names."""
         try:
             self.plugins.start(self._whole)
         except BaseException:
@@ -147,6 +150,13 @@ class Assembly:
         from checkrein.rollback import Rollbacks
 
         return Rollbacks(self._whole)
+
+    @made_once
+    def pinning(self) -> Pinning:
+        """What sessions are pinned to."""
+        from checkrein.pinning import Pinning, pins_of
+
+        return Pinning(self._whole, pins_of(self._whole, self.configured))
 
     @made_once
     def recovery(self) -> Recovery:
@@ -227,6 +237,8 @@ class Assembly:
                 finish(self.lifecycle.leave(self.sync_io, self._spare, None))
         self.observers.close()
         self.plugins.close(self.log)
+        if "pinning" in vars(self):
+            self.pinning.close()
         if not self._open:
             self.lease.give_back()
         # What still ran on the portal is cancelled, and recorded as that.

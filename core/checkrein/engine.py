@@ -93,7 +93,7 @@ class Engine:
         if not flat:
             tree = encode_arguments(entry.arguments, tool.opaque)
             shown = self._thaw(tree, entry)
-        elif self.hooked:
+        elif self.hooked or session.pinned:
             # What a plugin changes in place must reach neither the record nor the tool.
             shown = dict(tree)
         call = self._call(entry, shown) if entry.begun is None else entry.begun[0]
@@ -180,7 +180,7 @@ class Engine:
         attempt = entry.tried + 1
         mark = f"{call.id}#{self.ids.new()}" if entry.keyed else call.id
         lenient = self.observe or entry.happened
-        check = bool(self.pre) or bool(entry.asks)
+        check = bool(self.pre or entry.asks or session.pinned)
         checked: Checked | None = None
         deadline = 0.0
         tried = [call.name]
@@ -274,7 +274,7 @@ class Engine:
                 return outcome
             attempt += 1
             entry.approved = ()
-            check = isinstance(again, str) and bool(self.pre)
+            check = isinstance(again, str) and bool(self.pre or session.pinned)
             if isinstance(again, str):
                 # The whole chain runs again for the other model, on the request as it came.
                 tried.append(again)
@@ -286,7 +286,9 @@ class Engine:
 
     async def check(self, io: IO, entry: Entry, call: Call, tree: dict[str, Any]) -> Checked:
         """Fold `pre_call`."""
-        if not self.external:
+        if entry.session.pinned is not None:
+            checked = await entry.session.pinned.check(self, io, entry, call, tree)
+        elif not self.external:
             given = () if entry.begun is None or entry.begun[0] is not call else entry.begun[1]
             entry.begun = None
             checked = await PreFold(io, self.pre, self.rein.hook_timeout).run(call, given)

@@ -51,11 +51,13 @@ class Lifecycle:
             if not self._reopen(session, row):
                 raise self.busy(session.id)
             return
+        pins = rein.pinning
         event = rein.journal.event(
-            "session_started",
+            "session_started", "", pins.kept(),
             agent=session.agent,
             intent=rein.journal.view(_session_call(session), session.intent, "journal"),
-        )
+            **({"pins": pins.digest} if pins.digest else {}),
+        )  # fmt: skip
         body = {
             "agent": session.agent,
             "user": session.user,
@@ -67,6 +69,7 @@ class Lifecycle:
             "on_error": session.on_error,
             "labels": session.labels,
             "policy": rein.policy,
+            "pins": pins.digest,
             "mode": rein.mode,
         }
         put = SessionPut(create=True, state="ACTIVE", owner=rein.lease.id(), body=body)
@@ -93,6 +96,7 @@ class Lifecycle:
             if row.owner == mine
             else rein.store.claim(session.id, mine, expect=row.fence, at=rein.clock())
         )
+        rein.pinning.take_up(session, row)
         body = row.body
         session.agent = session.agent or body.get("agent", "")
         session.user = session.user or body.get("user", "")

@@ -84,7 +84,7 @@ class Plain:
         session = ACTIVE.get()
         if session is None or session.rein is not self.rein:
             session = self.rein.current_session()
-        if session.labels or session.task or OPTIONS.get():
+        if session.labels or session.task or session.pinned or OPTIONS.get():
             return NOT_PLAIN
         if getattr(trace, "_TRACER_PROVIDER", self) is not self.none and self.tracer() is not None:
             return NOT_PLAIN

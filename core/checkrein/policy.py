@@ -74,8 +74,12 @@ def _rein(cls: type[Rein], document: Document, overrides: dict[str, Any]) -> Rei
         raise _placed(document, error) from error
     try:
         declare_tools(rein, document, settings)
+        rein.configured = {
+            name: (used(name, options), {k: v for k, v in options.items() if k != "use"})
+            for name, options in settings.plugins.items()
+        }
         if "policy" not in overrides:
-            rein.policy = checksum(rein.store.key, settings, added)
+            rein.policy = checksum(rein.store.key, settings, added, rein.pinning.digest)
     except BaseException:
         rein.close()
         raise
@@ -160,14 +164,10 @@ def _build(document: Document, name: str, options: dict[str, Any]) -> object:
     from checkrein._config_model import near
 
     key: Key = ("plugins", name)
-    use = options.pop("use", None)
-    if use is None:
-        use = name
-        numbered = re.fullmatch(r"(.+)-[0-9]+", name)
-        if numbered is not None and not _installed(name):
-            use = numbered[1]
-    elif not isinstance(use, str):
+    use = used(name, options)
+    if not isinstance(use, str):
         raise document.error((*key, "use"), "must be the name of an installed plugin")
+    options.pop("use", None)
     try:
         return manager.build(use, options)
     except ConfigError as error:
@@ -188,6 +188,15 @@ def _build(document: Document, name: str, options: dict[str, Any]) -> object:
         text = re.sub(rf"(^|; ){re.escape(use)}(?=[.:])", rf"\g<1>{dotted}", text)
         text = text if text.startswith(dotted) else f"{dotted}: {text}"
         raise type(error)(f"{where}: {text}") from error
+
+
+def used(name: str, options: Mapping[str, Any]) -> Any:
+    """The installed name of the plugin that a configuration calls `name`."""
+    use = options.get("use")
+    if use is not None:
+        return use
+    numbered = re.fullmatch(r"(.+)-[0-9]+", name)
+    return numbered[1] if numbered is not None and not _installed(name) else name
 
 
 def _installed(name: str) -> bool:
@@ -280,11 +289,14 @@ def named(document: Document, key: Key, text: str, what: str, fits: Callable[[An
 # -- the checksum
 
 
-def checksum(store_key: bytes, settings: Settings, added: Iterable[Any] = ()) -> str:
+def checksum(
+    store_key: bytes, settings: Settings, added: Iterable[Any] = (), pins: str = ""
+) -> str:
     """Names a policy: the same decisions give the same text, in one store.
 
     Keyed with the store's key, so that short secrets in a configuration cannot be guessed
-    from it. Plugins that were passed as objects count by their class.
+    from it. Plugins that were passed as objects count by their class; `pins` names what they
+    and the configured ones are pinned to, with the contents of their files.
     """
     from checkrein import codec
 
@@ -294,6 +306,7 @@ def checksum(store_key: bytes, settings: Settings, added: Iterable[Any] = ()) ->
         "tools": {
             name: tool.model_dump(by_alias=True) for name, tool in sorted(settings.tools.items())
         },
+        "pins": pins,
         "added": [_class_name(item[1] if isinstance(item, tuple) else item) for item in added],
     }
     try:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from checkrein.call import Usage
+    from checkrein.pinning import Pinned
     from checkrein.rein import Rein
     from checkrein.rollback import RollbackReport
 
@@ -99,6 +100,8 @@ class Session:
         self.rollback_wanted = ""
         self.rollback_by = ""
         """Id of the call at whose end the rollback is done that was asked for inside it."""
+        self.pinned: Pinned | None = None
+        """What it began under and this process does not have: asked beside its own plugins."""
         self.taken_up = False
         """It was suspended before, perhaps by another process."""
         self.waiting: set[str] = set()

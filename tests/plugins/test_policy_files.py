@@ -92,6 +92,10 @@ REFUSED = {
     "counter with a wrong limit": (
         '[counters.n]\ntool = "a"\nlimit = -1', 3, "must not be negative",
     ),
+    "a window that a condition looks through": (
+        '[counters.n]\ntool = "a"\nwindow = 60\n' + BLOCK_A + 'when = "counters.n > 1"', 7,
+        "has a window",
+    ),
     "not TOML": ("rules = ]", 1, "Invalid value"),
 }  # fmt: skip
 

@@ -139,6 +139,13 @@ def _read(document: Document, name: str) -> tuple[Layer | None, list[Fault]]:
             except ConditionError as error:
                 faults.append(fault(document, (*key, "when"), str(error)))
                 continue
+            for counter_name in sorted(condition.counters()):
+                if settings.counters[counter_name].window is not None:
+                    text = (
+                        f"counters.{counter_name} has a window, which only its own limit can look "
+                        "through; give it a limit, or leave the window out"
+                    )
+                    faults.append(fault(document, (*key, "when"), text))
         layer.rules.append(
             Rule(index, label, rule, listed, names(listed), globs(listed), condition)
         )

@@ -44,6 +44,8 @@ class ToolInfo:
     undo: str | None = None
     """Name of the declared undo, if there is one."""
     has_probe: bool = False
+    has_usage: bool = False
+    """Its result reports what it used: tokens of a model that it calls itself."""
     undo_safe_to_repeat: bool = False
     settle_time: float = 30.0
     """Seconds after the intent before a probe's `Absent` is believed."""
@@ -91,6 +93,8 @@ class Call:
     """Id of the call inside which this one was made; for `undo`, the call undone."""
     attempt: int = 1
     labels: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+    root: str = ""
+    """Id of the outermost session that `session` lies in: the run, its sub-agents included."""
 
     def replace(self, **changes: Any) -> Call:
         """Return a copy with `changes`, for `Rewrite`."""
@@ -114,6 +118,8 @@ class Usage:
     model: str = ""
     """Model name as the response reports it; empty if it does not."""
     provider: str = ""
+    tier: str = ""
+    """Service tier that was billed (`batch`, `flex`, `priority`); empty for the standard one."""
 
     def sound(self) -> bool:
         """Whether every count is a whole number from 0 to 10**15, as a ledger can hold."""
@@ -153,6 +159,8 @@ class Outcome:
     """`call` if it ran, else who answered."""
     amounts: Mapping[str, int] = field(default_factory=lambda: _EMPTY)
     """What plugins measured for holds of theirs, by account."""
+    price: str = ""
+    """Where the price is from, and which version of it: `genai-prices 0.2.3`."""
 
     def replace(self, **changes: Any) -> Outcome:
         """Return a copy with `changes`."""

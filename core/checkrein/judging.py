@@ -203,7 +203,10 @@ _FIELDS: dict[type, dict[str, Callable[[object], bool]]] = {
         "who": _people,
         "quorum": lambda v: _whole(v) and v != 0,
     },
-    Answer: {"source": _text},
+    Answer: {
+        "source": _text,
+        "saved": lambda v: v is None or (isinstance(v, Usage) and v.sound()),
+    },
     Hold: {
         "account": _named,
         "amount": _whole,

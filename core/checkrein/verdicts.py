@@ -62,14 +62,16 @@ class Answer:
 
     value: Any
     source: str = ""
+    saved: Usage | None = None
+    """What the call would have used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
     """Take `amount` from `account` when, and only when, the call is about to run.
 
-    Amounts are integers: nano-dollars for `usd`, billionths for `amount`, tokens, counts. A
-    window is sliding and in seconds. What it settles at:
+    Amounts are integers: nano-dollars for `usd`, microseconds for `seconds`, billionths for
+    `amount`, tokens, counts. A window is sliding and in seconds. What it settles at:
 
     `measured`  what was measured (`Measured.amounts` names the account, else usage and cost)
     `keep`      the amount
@@ -158,6 +160,8 @@ class Measured:
     state: CostState | None = None
     amounts: Mapping[str, int] | None = None
     """What holds of `measured` and `streak` settle at, by account."""
+    price: str | None = None
+    """Where the price is from, and which version of it."""
 
 
 Cause: TypeAlias = Literal["plan", "error", "rejected", "explicit", "recover"]

@@ -20,6 +20,7 @@ from checkrein.store._opening import StoreOptions as StoreOptions
 from checkrein.store._opening import open_store as open_store
 from checkrein.store._rows import ERASED as ERASED
 from checkrein.store._rows import Balance as Balance
+from checkrein.store._rows import CostRow as CostRow
 from checkrein.store._rows import Erased as Erased
 from checkrein.store._rows import OpenHold as OpenHold
 from checkrein.store._rows import OwnerRow as OwnerRow
@@ -28,11 +29,15 @@ from checkrein.store._rows import Record as Record
 from checkrein.store._rows import Rollback as Rollback
 from checkrein.store._rows import SessionRow as SessionRow
 from checkrein.store._rows import SessionState as SessionState
+from checkrein.store._rows import Total as Total
 from checkrein.verdicts import Settle, Unit
 
 Tree: TypeAlias = Any
 """A JSON tree."""
 
+
+DIMENSIONS = ("session", "agent", "task", "tool", "model", "user", "tenant", "role")
+"""By what the bill can be added up."""
 
 StreakStep: TypeAlias = Literal["", "book", "clear"]
 """`book`: one more failure, at the batch's time. `clear`: there is none any more, unless one was
@@ -174,6 +179,8 @@ class Batch:
     session_put: SessionPut | None = None
     durable: bool = False
     """This batch must also survive a power cut, where the backend was opened so."""
+    costs: Sequence[CostRow] = ()
+    """Rows of the bill, for the batch's last event: one at most."""
 
 
 def payload_of(event: NewEvent) -> Tree | None:
@@ -315,6 +322,33 @@ class Store(Protocol):
     def holds(
         self, *, session: str | None = None, call: str | None = None, account: str | None = None
     ) -> list[OpenHold]: ...
+
+    def costs(
+        self,
+        *,
+        session: str | None = None,
+        since: int | None = None,
+        until: int | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """Rows of the bill, oldest first, by page."""
+        ...
+
+    def totals(
+        self,
+        by: str = "",
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        where: Mapping[str, str] | None = None,
+    ) -> list[Total]:
+        """The bill added up by one of `DIMENSIONS`, dearest first; by nothing: one total.
+
+        `since` and `until` (microseconds) are rounded down to quarters of an hour. `where`
+        keeps the rows with these values (slower: nothing is added up beforehand).
+        """
+        ...
 
     def beat(self, owner: OwnerRow) -> None:
         """Write a process's lease (insert or renew)."""

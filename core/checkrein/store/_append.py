@@ -11,7 +11,8 @@ from __future__ import annotations
 import sqlite3
 from typing import Any, TypeAlias
 
-from checkrein.store import Committed
+from checkrein.store import Batch, Committed
+from checkrein.store._bill import COLUMNS, values
 from checkrein.store._rules import chain_hash
 
 Into: TypeAlias = tuple[str, str]
@@ -41,6 +42,11 @@ TAKING = _into("takings", 8)
 SETTLING = _into("settlings", 2)
 """More values: the hold's id, what is booked."""
 
+COSTING = _into("costings", len(COLUMNS))
+"""More values: a row of the bill."""
+PAYING = _into("payings", len(COLUMNS) + 2)
+"""More values: a row of the bill, the hold's id, what is booked."""
+
 _NO_FENCE = 2**62
 
 _KEPT = 1000
@@ -55,6 +61,32 @@ Encoded: TypeAlias = tuple[
 End: TypeAlias = tuple[int, int, bytes, int, int]
 """Where a commit has left things: session's row, `n` and hash of its last event, last number in
 the store, and the last number before it."""
+
+
+def single(batch: Batch) -> tuple[Into, tuple[Any, ...]] | None:
+    """The statement that writes all of a batch, and its further values; None if there is none."""
+    events, holds, settles = batch.events, batch.holds, batch.settles
+    if len(events) != 1 or batch.session_put is not None or batch.puts or events[0].at != batch.at:
+        return None
+    if holds:
+        if len(holds) > 1 or settles or batch.costs or holds[0].window is not None:
+            return None
+        hold = holds[0]
+        return TAKING, (
+            hold.id, hold.account, hold.unit, hold.amount, bounded(hold.limit), hold.settle,
+            hold.call, hold.session,
+        )  # fmt: skip
+    if len(settles) > 1 or (settles and settles[0].streak):
+        return None
+    closed = (settles[0].id, settles[0].actual) if settles else ()
+    if batch.costs:
+        return PAYING if settles else COSTING, (*values(batch.costs[0]), *closed)
+    return SETTLING if settles else EVENT, closed
+
+
+def bounded(limit: int) -> int:
+    """A limit beyond what can ever be booked is no limit, and need not fit 64 bits."""
+    return max(-1, min(limit, 2**62))
 
 
 class Ends:

@@ -10,11 +10,11 @@ from typing import Any
 from checkrein.errors import CheckreinError, StoreUnavailable
 from checkrein.payload import Packed, Vault
 from checkrein.store import Appended, Batch, Committed, NewEvent, Tree
-from checkrein.store._append import EVENT, Encoded, Ends, Into
+from checkrein.store._append import EVENT, Encoded, Ends, Into, single
 from checkrein.store._connections import Connections, unavailable
 from checkrein.store._listeners import Listeners
 from checkrein.store._rules import check_text
-from checkrein.store._write import Prepared, discard, encode, prepare, single, write
+from checkrein.store._write import Prepared, discard, encode, prepare, write
 
 _NOTHING_KNOWN = Ends()
 
@@ -33,7 +33,7 @@ class Commits:
     def commit(self, batch: Batch, *, wait: bool = True) -> Committed:
         """Write one batch in one transaction."""
         prepared = prepare(batch, self._vault)
-        how = single(prepared)
+        how = None if prepared.files else single(batch)
         if how is not None:
             done = self._insert(
                 batch.session, prepared.events[0], batch.fence, batch.admit, batch.durable, *how,

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from checkrein.call import CostState
 from checkrein.verdicts import Settle, Unit
 
 SessionState: TypeAlias = Literal["ACTIVE", "COMPLETED", "FAILED", "ABANDONED"]
@@ -65,6 +66,63 @@ class OpenHold:
     settle: Settle
     call: str
     session: str
+
+
+@dataclass(slots=True)
+class CostRow:
+    """What one attempt cost, as it stands on the bill. Attribution is that of the call's time."""
+
+    call: str
+    at: int
+    """Microseconds since the epoch, of the outcome."""
+    session: str
+    kind: str
+    """`model`, `tool` or `undo`."""
+    name: str
+    """The model or the tool."""
+    agent: str
+    task: str
+    user: str
+    tenant: str
+    role: str
+    """`retry`, `fallback`, `answer` (a cache), `guard` (a plugin's own call), or empty."""
+    state: CostState
+    cost: int | None
+    """Nano-dollars: measured, or what a budget charged; None where nobody knows."""
+    tokens: int
+    """All tokens, or what a budget charged in their place."""
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+    audio: int = 0
+    saved: int = 0
+    """Tokens that an answer from elsewhere saved."""
+    source: str = ""
+    """Where the price is from, and its version."""
+
+
+@dataclass(slots=True)
+class Total:
+    """Rows of the bill added up. `key`: agent, model ...; empty for those without one."""
+
+    key: str
+    calls: int = 0
+    cost: int = 0
+    """Nano-dollars."""
+    tokens: int = 0
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+    audio: int = 0
+    saved: int = 0
+    estimated: int = 0
+    """Calls whose cost is an estimate or a budget's hold."""
+    unpriced: int = 0
+    """Calls whose price is not known; what a budget charged for them is in `cost`."""
 
 
 @dataclass(frozen=True, slots=True)

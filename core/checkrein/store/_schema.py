@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from checkrein.errors import StoreUnavailable
 from checkrein.store import _marks
+from checkrein.store._bill import COLUMNS, SCHEMA
 
 APPLICATION_ID = 0x63726E31
 """Marks a SQLite file as ours ("crn1")."""
@@ -101,14 +102,36 @@ _VERSION_1 = (
         started TEXT NOT NULL, beat INTEGER NOT NULL) STRICT, WITHOUT ROWID""",
 )
 
-MIGRATIONS: Sequence[Sequence[str]] = (_VERSION_1,)
+_COST = ", ".join(COLUMNS)
+_NEW_COST = ", ".join(f"new.{column}" for column in COLUMNS)
+_BILLED = f"INSERT INTO costs VALUES (new.seq, new.at, new.sid, {_NEW_COST.replace('new.kind', 'new.what', 1)});"
+
+_VERSION_2 = (
+    *SCHEMA,
+    # To write an event and what it cost, and close a hold, in one statement: insert here.
+    f"CREATE VIEW costings ({_EVENT}, {_COST.replace('kind', 'what', 1)}) "
+    f"AS SELECT {', '.join(['0'] * (14 + len(COLUMNS)))} WHERE 0",
+    f"""CREATE TRIGGER costings_event INSTEAD OF INSERT ON costings BEGIN
+        INSERT INTO events VALUES ({_NEW_EVENT});
+        {_BILLED}
+        END""",
+    f"CREATE VIEW payings ({_EVENT}, {_COST.replace('kind', 'what', 1)}, hold, actual) "
+    f"AS SELECT {', '.join(['0'] * (16 + len(COLUMNS)))} WHERE 0",
+    f"""CREATE TRIGGER payings_event INSTEAD OF INSERT ON payings BEGIN
+        INSERT INTO events VALUES ({_NEW_EVENT});
+        {_BILLED}
+        INSERT INTO settles VALUES (new.hold, new.actual);
+        END""",
+)
+
+MIGRATIONS: Sequence[Sequence[str]] = (_VERSION_1, _VERSION_2)
 """`MIGRATIONS[v]` makes version v + 1 out of version v; version 0 is an empty file."""
 
 PAGE_SIZE = 2048
 """Bytes of a page. A commit's price is its pages, and most of its rows are small: with 4,096
 the two commits of a call take 10 us more. Payloads of 20 KB cost the same to 10% more."""
 
-MIN_READER = 1
+MIN_READER = 2
 """The oldest version of this schema whose code may use a file of the present one."""
 
 

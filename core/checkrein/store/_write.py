@@ -21,7 +21,8 @@ from checkrein.store import (
     payload_of,
     same_key,
 )
-from checkrein.store._append import EVENT, EVENT_WITHIN, SETTLING, TAKING, Encoded, End, Ends, Into
+from checkrein.store._append import EVENT_WITHIN, Encoded, End, Ends, bounded
+from checkrein.store._bill import INSERT, values
 from checkrein.store._rules import (
     GENESIS,
     chain_body,
@@ -156,37 +157,6 @@ def encode(session: str, event: NewEvent, vault: Vault, files: list[Packed]) -> 
     )  # fmt: skip
 
 
-def single(prepared: Prepared) -> tuple[Into, tuple[Any, ...]] | None:
-    """The statement that writes all of a batch, and its further values; None if there is none."""
-    batch = prepared.batch
-    if (
-        len(prepared.events) != 1
-        or batch.session_put is not None
-        or batch.puts
-        or prepared.files
-        or batch.events[0].at != batch.at
-    ):
-        return None
-    holds, settles = batch.holds, batch.settles
-    if not holds:
-        if not settles:
-            return EVENT, ()
-        if len(settles) == 1 and not settles[0].streak:
-            return SETTLING, (settles[0].id, settles[0].actual)
-    elif len(holds) == 1 and not settles and holds[0].window is None:
-        hold = holds[0]
-        return TAKING, (
-            hold.id, hold.account, hold.unit, hold.amount, _limit(hold), hold.settle,
-            hold.call, hold.session,
-        )  # fmt: skip
-    return None
-
-
-def _limit(hold: HoldRow) -> int:
-    # A limit beyond what can ever be booked is no limit, and need not fit 64 bits.
-    return max(-1, min(hold.limit, 2**62))
-
-
 def discard(prepared: Prepared, vault: Vault) -> None:
     """Remove the files of a batch that was not written."""
     for packed in prepared.files:
@@ -225,7 +195,7 @@ def write(cursor: sqlite3.Cursor, prepared: Prepared, ends: Ends) -> Committed:
         )
         if end is not None:
             prepared.end = end
-            _rest(cursor, prepared, end[0])
+            _rest(cursor, prepared, end[0], end[3])
             return Committed(end[3], end[1] + 1)
     execute = cursor.execute
     row = execute(_SESSION, (batch.session,)).fetchone()
@@ -251,7 +221,7 @@ def write(cursor: sqlite3.Cursor, prepared: Prepared, ends: Ends) -> Committed:
             )
         except sqlite3.IntegrityError as error:
             raise duplicate(call, kind, attempt) from error
-    _rest(cursor, prepared, sid)
+    _rest(cursor, prepared, sid, seq)
     if change is not None:
         state = change.state or state
         rollback = change.rollback or rollback
@@ -262,7 +232,7 @@ def write(cursor: sqlite3.Cursor, prepared: Prepared, ends: Ends) -> Committed:
     return Committed(seq, n + 1, rollback)
 
 
-def _rest(cursor: sqlite3.Cursor, prepared: Prepared, sid: int) -> None:
+def _rest(cursor: sqlite3.Cursor, prepared: Prepared, sid: int, seq: int) -> None:
     """What a batch holds beside events and the session's own row."""
     batch = prepared.batch
     execute = cursor.execute
@@ -277,6 +247,8 @@ def _rest(cursor: sqlite3.Cursor, prepared: Prepared, sid: int) -> None:
         execute(statement, values)
         if not cursor.rowcount:
             _refuse_put(cursor, put)
+    for row in batch.costs:
+        execute(INSERT, (seq, batch.at, sid, *values(row)))
     if prepared.events and batch.events[-1].at != batch.at:
         execute(_UPDATED, (batch.at, sid))
 
@@ -318,7 +290,7 @@ def _create(cursor: sqlite3.Cursor, prepared: Prepared, exists: bool) -> tuple[A
 def _take(cursor: sqlite3.Cursor, hold: HoldRow, index: int, at: int) -> None:
     execute = cursor.execute
     account, amount = hold.account, hold.amount
-    limit = _limit(hold)
+    limit = bounded(hold.limit)
     span = 0 if hold.window is None else micros(hold.window)
     take: str
     values: tuple[Any, ...]

@@ -31,6 +31,7 @@ from checkrein.store import (
     _fork,
 )
 from checkrein.store._accounts import Accounts
+from checkrein.store._bill_memory import MemoryBill
 from checkrein.store._journal import Journal, Kept, Session, keep, refusal
 from checkrein.store._listeners import Listeners
 from checkrein.store._records import Records
@@ -47,7 +48,7 @@ from checkrein.store._rules import (
 )
 
 
-class MemoryStore:
+class MemoryStore(MemoryBill):
     """Implements `checkrein.store.Store` in memory. Safe in several threads.
 
     After a fork, parent and child each have their own copy.
@@ -62,6 +63,7 @@ class MemoryStore:
             raise ConfigError("store: an address that begins with memory: has nothing after it")
         self.url = url
         self.key = os.urandom(32)
+        super().__init__()
         self._lock = threading.Lock()
         self._journal = Journal()
         # What every commit touches, at hand.
@@ -94,6 +96,7 @@ class MemoryStore:
             len(events) == 1
             and events[0].at == batch.at
             and not (batch.session_put is not None or batch.holds or batch.settles or batch.puts)
+            and not batch.costs
         ):
             one = events[0]
             return Committed(
@@ -214,6 +217,7 @@ class MemoryStore:
             self._log.append(event)
             self._log_owners.append(session)
             session.numbers.append(len(self._log))
+        self._costs += batch.costs
         if change is not None:
             session.change(change)
         if change is not None or batch.events:

@@ -30,6 +30,7 @@ from checkrein.store import (
     same_key,
 )
 from checkrein.store._address import beside, checked, path_of
+from checkrein.store._bill import Bill
 from checkrein.store._commits import Commits
 from checkrein.store._connections import Connections
 from checkrein.store._rules import chain_body, chain_hash, claim_conflict, micros
@@ -41,7 +42,7 @@ BUSY_TIMEOUT = 5.0
 _log = logging.getLogger("checkrein.store")
 
 
-class SqliteStore(Commits):
+class SqliteStore(Commits, Bill):
     """Implements `checkrein.store.Store` over one SQLite file.
 
     `options.extra` may hold `busy_timeout` (seconds) and `max_pages` (largest size of the file,

@@ -53,7 +53,7 @@ def actual(row: HoldRow | OpenHold, outcome: Outcome) -> int:
     if row.unit == "tokens" and outcome.usage is not None:
         return max(0, outcome.usage.total_tokens)
     if row.unit == "seconds" and outcome.state == "done":
-        return max(0, round(outcome.duration))
+        return max(0, -int(-outcome.duration * 1_000_000 // 1))
     return row.amount
 
 
@@ -109,6 +109,8 @@ def amount_text(amount: int, unit: str) -> str:
     """An amount as people read it."""
     if unit == "amount":
         return f"{amount / NANO:g}"
+    if unit == "seconds":
+        return f"{amount / 1e6:g} s"
     return f"${amount / NANO:.4f}" if unit == "usd" else f"{amount} {unit}"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from checkrein import billing
 from checkrein._io import refuse_on_loop
 from checkrein.call import Call, Outcome, new_call, new_outcome
 from checkrein.checks import (
@@ -144,23 +145,14 @@ class Engine:
         )
         options = OPTIONS.get()
         return new_call(
-            call_id,
-            session.id,
-            entry.kind,
-            entry.name or tool.info.name,
-            shown,
-            tool.info,
-            entry.agent or session.agent,
-            entry.task or session.task,
-            session.user,
-            session.tenant,
-            next(session.steps),
-            parent,
-            1,
+            call_id, session.id, entry.kind, entry.name or tool.info.name, shown, tool.info,
+            entry.agent or session.agent, entry.task or session.task, session.user, session.tenant,
+            next(session.steps), parent, 1,
             {**session.labels, **entry.labels, **options.get("labels", _EMPTY)}
             if entry.labels or session.labels or options
             else _EMPTY,
-        )
+            session.root,
+        )  # fmt: skip
 
     async def deferred(self, io: IO, session: Session, call_id: str) -> None:
         """Roll back now what was asked for inside a call, if it was inside this one."""
@@ -278,7 +270,7 @@ class Engine:
             if isinstance(again, str):
                 # The whole chain runs again for the other model, on the request as it came.
                 tried.append(again)
-                entry.name, entry.arguments = again, handed
+                entry.name, entry.arguments, entry.role = again, handed, "fallback"
                 tree, flat = given, is_flat(given)
                 call = call.replace(name=again, arguments=self._thaw(given, entry))
             else:
@@ -351,7 +343,8 @@ class Engine:
             call, tree, outcome, checked, self.recording.encoded(entry, outcome)
         )
         puts = self.recording.approval_puts(entry, "done", "approved")
-        await self.commit(io, Batch(call.session, (event,), event.at, puts=puts))
+        costs = billing.answer_rows(call, answer.saved)
+        await self.commit(io, Batch(call.session, (event,), event.at, puts=puts, costs=costs))
         folded = await self._after(io, entry, call, outcome, None)
         return folded[0]
 

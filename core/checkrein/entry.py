@@ -109,7 +109,7 @@ class Entry:
     raw: Callable[[Any], Any] | None = None
     """The tool's own result behind the value that the framework gives: undo plans use it."""
     usage: Callable[[Any], Usage | None] | None = None
-    """Reads what a model call used from its result."""
+    """Reads what the call used from its result, in place of the tool's own `usage`."""
     paid: Callable[[], Usage | None] | None = None
     """What a model call used that ended in an error: an answer that was blocked is paid for."""
     left: Callable[[], Future[Any] | None] | None = None
@@ -118,6 +118,10 @@ class Entry:
     """Ids of the approvals under which this call runs."""
     begun: tuple[Call, list[Any]] | None = None
     """The call, and what the first plugins have said of it (or `HookFailed`): not asked again."""
+    role: str = ""
+    """What the attempt is on the bill: `fallback`, or empty for what it can be told from."""
+    unreadable: bool = False
+    """What it reported of its usage is none: it is charged at its hold, and marked."""
     mark: str = ""
     """Under which `Session.running` knows this run."""
     refusal: Denied | None = None

@@ -172,9 +172,9 @@ class Execution:
         if error is not None:
             if entry.paid is not None:
                 usage = self._usage(entry, entry.paid)
-        elif entry.usage is not None:
-            read = entry.usage
-            usage = self._usage(entry, lambda: read(value))
+        elif (read := entry.usage or tool.usage) is not None:
+            report = read
+            usage = self._usage(entry, lambda: report(value))
         outcome = new_outcome(state, value, error, usage, None, None, elapsed, call.attempt, "call")
         if self.measures:
             outcome = self.journal.measured(self.measures, call, outcome)
@@ -201,6 +201,7 @@ class Execution:
             "usage of %s could not be read: it is charged at its hold",
             entry.name or entry.tool.info.name,
         )
+        entry.unreadable = True
         return None
 
     def _thunk(

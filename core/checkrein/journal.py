@@ -155,6 +155,8 @@ class Journal:
         if outcome.cost_state is not None:
             view["cost"] = outcome.cost
             view["cost_state"] = outcome.cost_state
+            if outcome.price:
+                view["price"] = outcome.price
         if plan is not None:
             view["plan"] = plan["undo"]
             payload = {**(payload or {}), "plan": plan}
@@ -275,6 +277,7 @@ class Journal:
                 ("usage", measured.usage),
                 ("cost", measured.cost),
                 ("cost_state", measured.state),
+                ("price", measured.price),
             ):
                 if value is None:
                     continue
@@ -303,6 +306,7 @@ def _sound(measured: object) -> bool:
         and (cost is None or (type(cost) is int and 0 <= cost < accounts.NO_LIMIT))
         and measured.state in (None, "reported", "estimated", "unpriced")
         and (measured.amounts is None or _booked(measured.amounts))
+        and (measured.price is None or isinstance(measured.price, str))
     )
 
 

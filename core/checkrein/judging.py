@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkrein._io import Abandoned, forget, is_awaitable
-from checkrein.call import Call
+from checkrein.call import Call, Usage
 from checkrein.errors import WouldBlock
 from checkrein.verdicts import (
     REFUSAL_CODES,

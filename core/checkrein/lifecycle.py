@@ -45,7 +45,7 @@ class Lifecycle:
         rein = self.rein
         outer = active(rein)
         if outer is not None and not session.parent:
-            session.parent = outer.id
+            session.parent, session.root = outer.id, outer.root
         row = rein.store.session(session.id)
         if row is not None:
             if not self._reopen(session, row):
@@ -65,6 +65,7 @@ class Lifecycle:
             "task": session.task,
             "intent": event.view["intent"],
             "parent": session.parent,
+            "root": session.root,
             "detached": session.detached,
             "on_error": session.on_error,
             "labels": session.labels,
@@ -102,6 +103,7 @@ class Lifecycle:
         session.user = session.user or body.get("user", "")
         session.tenant = session.tenant or body.get("tenant", "")
         session.parent = body.get("parent", "")
+        session.root = body.get("root") or session.id
         session.task = session.task or body.get("task", "")
         session.labels = {**body.get("labels", {}), **session.labels}
         if not session.keeps_setting:

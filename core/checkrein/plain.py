@@ -204,6 +204,7 @@ class Plain:
         return new_call(
             call_id, session.id, "tool", tool.info.name, arguments, tool.info, session.agent,
             session.task, session.user, session.tenant, step, parent, 1, _EMPTY,
+            session.root,
         )  # fmt: skip
 
     def _ended(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from checkrein import accounts, codec
+from checkrein import accounts, billing, codec
 from checkrein.call import Absent, Call, EffectState, Outcome, Present, ToolInfo
 from checkrein.effects import Effect, payload_of
 from checkrein.errors import CheckreinError
@@ -47,6 +47,18 @@ class Probing:
             tenant=body.get("tenant", ""), step=view.get("step", 0), parent=view.get("parent", ""),
         )  # fmt: skip
         return call, arguments
+
+    def _billed(self, effect: Effect) -> Call:
+        """The call as the bill names it: without its arguments, which may be gone."""
+        view = effect.intent.view
+        row = self.store.session(effect.session)
+        body = row.body if row is not None else {}
+        return Call(
+            effect.call, effect.session, view["kind"], effect.name, {}, ToolInfo(effect.name),
+            agent=body.get("agent", ""), task=view.get("task", ""), user=body.get("user", ""),
+            tenant=body.get("tenant", ""), attempt=effect.intent.attempt,
+            labels=view.get("labels", {}),
+        )  # fmt: skip
 
     def result_of(self, effect: Effect) -> Any:
         """The call's result; `MISSING` if it is not known. Raises `Undecodable`."""
@@ -133,13 +145,13 @@ class Probing:
             effect.why_not = str(view.get("not_undoable", ""))
         # What could not be measured is charged in full; what had no effect is given back.
         known = Outcome("not_done" if state == "not_done" else "unknown")
-        settles = [
-            SettleRow(hold.id, accounts.actual(hold, known))
-            for hold in self.store.holds(call=effect.call)
-        ]
+        holds = self.store.holds(call=effect.call)
+        settles = [SettleRow(hold.id, accounts.actual(hold, known)) for hold in holds]
         event = self.rein.journal.event("resolved", effect.call, payload or None, **view)
         puts = self._approvals(effect, state)
         batch = Batch(effect.session, (event,), event.at, fence, settles=settles, puts=puts)
+        if holds:
+            batch.costs = billing.lost_rows(self._billed(effect), holds, known)
         committed = await io.commit(batch)
         self.rein.observers.notify(committed, batch)
         if "plan" in view:

@@ -82,7 +82,7 @@ class Reading:
                 if event.kind == "intent" and event.view["kind"] != "undo":
                     calls += 1
                 elif event.kind == "outcome":
-                    nano += event.view.get("cost") or 0
+                    nano += event.view.get("charged") or event.view.get("cost") or 0
                     usage = event.view.get("usage") or {}
                     tokens += usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
                     unpriced += event.view.get("cost_state") == "unpriced"

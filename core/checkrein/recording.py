@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from checkrein import accounts
+from checkrein import accounts, billing
 from checkrein.call import Call, Outcome
 from checkrein.codec import describe, encode, is_flat_value
 from checkrein.entry import Entry
@@ -56,6 +56,12 @@ class Recording:
             call, outcome, self.encoded(entry, outcome), plan, why, rows, paused, kind
         )
         batch = Batch(call.session, (event,), event.at)
+        if rows or call.kind == "model" or outcome.usage is not None or outcome.cost_state:
+            batch.costs = costs = billing.cost_rows(call, outcome, rows, entry.role)
+            if costs and costs[0].cost != outcome.cost:
+                event.view["charged"] = costs[0].cost
+            if entry.unreadable:
+                event.view["usage_unreadable"] = True
         if rows:
             if paused:
                 money, rows = accounts.paid(rows)

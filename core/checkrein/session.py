@@ -91,6 +91,8 @@ class Session:
         self.pid = os.getpid()
         """The process that entered it: a child that was forked inside the block ends nothing."""
         self.parent = ""
+        self.root = id
+        """The outermost session that it lies in: the run."""
         self.steps = itertools.count(1)
         self.running: set[str] = set()
         """Marks of the calls that this process is executing: see `runs`."""

@@ -17,7 +17,7 @@ from checkrein.codec import SCALARS, annotation_classes, encode
 from checkrein.errors import ConfigError, Unencodable
 
 if TYPE_CHECKING:
-    from checkrein.call import Effect, ToolInfo
+    from checkrein.call import Effect, ToolInfo, Usage
     from checkrein.undo import UndoPlan
 
 _POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
@@ -45,6 +45,7 @@ class ToolSettings(TypedDict, total=False):
     trusted_fields: Iterable[str]
     no_effect_on: type[Exception] | Iterable[type[Exception]]
     thread_affine: bool
+    usage: Callable[[Any], Usage | None] | None
     labels: Mapping[str, str] | None
 
 
@@ -74,6 +75,7 @@ class Tool:
         "simple",
         "thread_affine",
         "undo",
+        "usage",
     )
 
     def __init__(
@@ -85,6 +87,7 @@ class Tool:
         probe: Tool | None = None,
         no_effect_on: tuple[type[BaseException], ...] = (),
         thread_affine: bool = False,
+        usage: Callable[[Any], Usage | None] | None = None,
     ) -> None:
         self.info = info
         self.fn = fn
@@ -92,6 +95,8 @@ class Tool:
         self.probe = probe
         self.no_effect_on = no_effect_on
         self.thread_affine = thread_affine
+        self.usage = usage
+        """Reads from a result what the tool used: tokens of a model that it calls itself."""
         self.opaque = frozenset(info.opaque)
         self.is_async = fn is not None and is_async_callable(fn)
         self._classes: dict[str, type] | None = None
@@ -101,6 +106,7 @@ class Tool:
             and not self.is_async
             and undo is None
             and info.timeout is None
+            and usage is None
             and not info.opaque
         )
         """Nothing is to be done for it but to call it and to record that."""

@@ -9,7 +9,7 @@ from types import MethodType
 from typing import Any, TypeAlias
 
 from checkrein._locks import Lock
-from checkrein.call import Effect, ToolInfo
+from checkrein.call import Effect, ToolInfo, Usage
 from checkrein.errors import ConfigError
 from checkrein.tool import Tool, is_async_callable
 from checkrein.undo import INJECTED, is_generator, refuse_injected, refuse_opaque, undo_of
@@ -140,7 +140,7 @@ class Tools:
                 known = self._compile(name, None, defaults or {})
         shaped = Tool(
             known.info, fn, undo=known.undo, probe=known.probe, no_effect_on=known.no_effect_on,
-            thread_affine=known.thread_affine,
+            thread_affine=known.thread_affine, usage=known.usage,
         )  # fmt: skip
         if known.undo is not None and not isinstance(self._settings[name]["undo"], str):
             refuse_injected(shaped)
@@ -228,15 +228,19 @@ class Tools:
         trusted_fields: Iterable[str] = (),
         no_effect_on: type[Exception] | Iterable[type[Exception]] = (),
         thread_affine: bool = False,
+        usage: Callable[[Any], Usage | None] | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> Tool:
         """Declare a tool. Raises `ConfigError` for settings that do not fit it.
 
         `undo` takes by parameter name what it names of the call's arguments, `result`, `call`
         and `key`. `probe` takes the same; where the result is not known (a call in doubt) it
-        is asked only if its `result` has a default.
+        is asked only if its `result` has a default. `usage` reads from a result what the tool
+        used of a model that it calls itself.
         """
         _check(name, effect, timeout, settle_time)
+        if usage is not None and not callable(usage):
+            raise ConfigError(f"tool {name}: usage must be a function of its result")
         settings: dict[str, Any] = {
             "description": description, "schema": schema, "server": server, "effect": effect,
             "idempotent": idempotent, "timeout": timeout, "undo": undo, "probe": probe,
@@ -244,7 +248,7 @@ class Tools:
             "opaque": _names(opaque, name, "opaque"), "sinks": _names(sinks, name, "sinks"),
             "trusted_fields": _names(trusted_fields, name, "trusted_fields"),
             "no_effect_on": _errors(no_effect_on, name), "thread_affine": thread_affine,
-            "labels": labels or {},
+            "labels": labels or {}, "usage": usage,
         }  # fmt: skip
         with self._lock:
             known = self.get(name)
@@ -271,9 +275,11 @@ class Tools:
         given = {**settings, **self._forced.get(name, {})}
         undo, probe = given.pop("undo", None), given.pop("probe", None)
         no_effect_on = given.pop("no_effect_on", ())
-        thread_affine = given.pop("thread_affine", False)
+        thread_affine, usage = given.pop("thread_affine", False), given.pop("usage", None)
         text = given.pop("description", "") or ((fn.__doc__ or "").strip() if fn else "")
-        info = ToolInfo(name, text, has_probe=probe is not None, **given)
+        info = ToolInfo(
+            name, text, has_probe=probe is not None, has_usage=usage is not None, **given
+        )
         plain = Tool(info, fn, thread_affine=thread_affine)
         probe_tool = None
         if probe is not None:
@@ -291,7 +297,7 @@ class Tools:
                     )
         tool = Tool(
             info, fn, undo=plan, probe=probe_tool, no_effect_on=no_effect_on,
-            thread_affine=thread_affine,
+            thread_affine=thread_affine, usage=usage,
         )  # fmt: skip
         if undo_tool is not None:
             self._undos[undo_tool.info.name] = name

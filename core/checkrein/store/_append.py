@@ -12,7 +12,7 @@ import sqlite3
 from typing import Any, TypeAlias
 
 from checkrein.store import Batch, Committed
-from checkrein.store._bill import COLUMNS, values
+from checkrein.store._bill_rows import COLUMNS, bill_values
 from checkrein.store._rules import chain_hash
 
 Into: TypeAlias = tuple[str, str]
@@ -80,7 +80,7 @@ def single(batch: Batch) -> tuple[Into, tuple[Any, ...]] | None:
         return None
     closed = (settles[0].id, settles[0].actual) if settles else ()
     if batch.costs:
-        return PAYING if settles else COSTING, (*values(batch.costs[0]), *closed)
+        return PAYING if settles else COSTING, (*bill_values(batch.costs[0]), *closed)
     return SETTLING if settles else EVENT, closed
 
 

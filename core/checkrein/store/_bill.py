@@ -11,9 +11,10 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from checkrein.errors import ConfigError
-from checkrein.store import DIMENSIONS, CostRow, Page, Total
+from checkrein.store import CostRow, Page, Total
+from checkrein.store._bill_rows import COLUMNS, KEPT, SUMMED
 from checkrein.store._connections import Connections
+from checkrein.store._dimensions import check_dimension, ordered
 from checkrein.store._paging import page_of, place_of
 from checkrein.store._periods import LEVELS, QUARTER, bucket, pieces
 
@@ -23,43 +24,20 @@ FOLD_AT = 10_000
 STEP = 5_000
 """Rows that the watermark is moved by at once."""
 
-_SUMMED = (
-    "cost", "tokens", "input", "output", "cache_read", "cache_write", "reasoning", "audio", "saved"
-)  # fmt: skip
-_KEPT = ("calls", *_SUMMED, "estimated", "unpriced")
 _SUMS = ", ".join(
-    ["count(*) AS calls", *(f"coalesce(sum({c}), 0) AS {c}" for c in _SUMMED)]
+    ["count(*) AS calls", *(f"coalesce(sum({c}), 0) AS {c}" for c in SUMMED)]
     + [f"sum(state = '{state}') AS {state}" for state in ("estimated", "unpriced")]
 )
-
-SCHEMA = (
-    """CREATE TABLE costs (
-        seq INTEGER PRIMARY KEY, at INTEGER NOT NULL, sid INTEGER NOT NULL, kind TEXT NOT NULL,
-        name TEXT NOT NULL, agent TEXT NOT NULL, task TEXT NOT NULL, user TEXT NOT NULL,
-        tenant TEXT NOT NULL, role TEXT NOT NULL, state TEXT NOT NULL, cost INTEGER,
-        tokens INTEGER NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL,
-        cache_read INTEGER NOT NULL, cache_write INTEGER NOT NULL, reasoning INTEGER NOT NULL,
-        audio INTEGER NOT NULL, saved INTEGER NOT NULL, source TEXT NOT NULL) STRICT""",
-    f"""CREATE TABLE rollups (
-        dimension TEXT NOT NULL, level INTEGER NOT NULL, bucket INTEGER NOT NULL,
-        value TEXT NOT NULL, {", ".join(f"{c} INTEGER NOT NULL" for c in _KEPT)},
-        PRIMARY KEY (dimension, level, bucket, value)) STRICT, WITHOUT ROWID""",
-    "INSERT INTO meta VALUES ('folded', '0')",
-)
-COLUMNS = (
-    "kind", "name", "agent", "task", "user", "tenant", "role", "state", "cost", "tokens", "input",
-    "output", "cache_read", "cache_write", "reasoning", "audio", "saved", "source",
-)  # fmt: skip
-INSERT = f"INSERT INTO costs VALUES (?, ?, ?{', ?' * len(COLUMNS)})"
-"""Values: number and time of the event, its session's row, then `values`."""
 
 _ROWS = (
     f"SELECT c.seq, e.call, c.at, s.id, {', '.join(f'c.{column}' for column in COLUMNS)} "
     "FROM costs c JOIN events e ON e.seq = c.seq JOIN sessions s ON s.sid = c.sid "
 )
+_SID = "(SELECT sid FROM sessions WHERE id = ?)"
+# By way of the marks of the session's events: the bill has no index of its own to keep.
 _OF_SESSION = (
-    # By way of the session's events: the bill has no index of its own to keep.
-    "c.seq IN (SELECT seq FROM events WHERE sid = (SELECT sid FROM sessions WHERE id = ?))"
+    f"c.seq IN (SELECT seq FROM marks WHERE sid = {_SID} UNION ALL SELECT seq FROM costs "
+    f"WHERE seq > (SELECT seq FROM folded) AND sid = {_SID})"
 )
 _BY = {
     "": ("''", "1"),
@@ -70,36 +48,15 @@ _BY = {
 }
 _NAMED = "(SELECT id FROM sessions s WHERE s.sid = t.value)"
 _UPSERT = (
-    f"INSERT INTO rollups VALUES (?, ?, ?, ?{', ?' * len(_KEPT)}) "
+    f"INSERT INTO rollups VALUES (?, ?, ?, ?{', ?' * len(KEPT)}) "
     "ON CONFLICT (dimension, level, bucket, value) DO UPDATE SET "
-    + ", ".join(f"{c} = {c} + excluded.{c}" for c in _KEPT)
+    + ", ".join(f"{c} = {c} + excluded.{c}" for c in KEPT)
 )
 _ROLLED = (
-    f"SELECT value, {', '.join(f'sum({c})' for c in _KEPT)} FROM rollups "
+    f"SELECT value, {', '.join(f'sum({c})' for c in KEPT)} FROM rollups "
     "WHERE dimension = ? AND level = ? AND bucket >= ? AND bucket < ? GROUP BY value"
 )
 _FOLDED = "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'folded'"
-
-
-def values(row: CostRow) -> tuple[Any, ...]:
-    """A row without its number, session and time: those are the event's."""
-    return (
-        row.kind, row.name, row.agent, row.task, row.user, row.tenant, row.role, row.state,
-        row.cost, row.tokens, row.input, row.output, row.cache_read, row.cache_write,
-        row.reasoning, row.audio, row.saved, row.source,
-    )  # fmt: skip
-
-
-def check_dimension(by: str, where: Mapping[str, str] | None) -> None:
-    """Raise `ConfigError` for what the bill cannot be added up or filtered by."""
-    for name in ([by] if by else []) + list(where or ()):
-        if name not in DIMENSIONS:
-            raise ConfigError(f"costs by {name!r}: use one of {', '.join(DIMENSIONS)}")
-
-
-def ordered(found: Iterable[Total]) -> list[Total]:
-    """Dearest first."""
-    return sorted(found, key=lambda t: (-t.cost, -t.tokens, -t.calls, t.key))
 
 
 class Bill:
@@ -117,7 +74,7 @@ class Bill:
         limit: int = 100,
     ) -> Page:
         """Rows of the bill, oldest first."""
-        where, given = ["c.seq > ?"], [place_of(after) or 0, *([session] if session else [])]
+        where, given = ["c.seq > ?"], [place_of(after) or 0, *([session] * 2 if session else [])]
         if session:
             where.append(_OF_SESSION)
         _between(where, given, since, until)
@@ -202,13 +159,11 @@ def _added_up(
         its, condition = _BY[name]
         where += [condition, f"{its} = ?"]
         if name == "session":
-            where[-1] = "sid = (SELECT sid FROM sessions WHERE id = ?)"
+            where[-1] = f"sid = {_SID}"
         given.append(value)  # type: ignore[arg-type]  # a text among numbers
-    sums = (
-        f"SELECT {column} AS value, {_SUMS} FROM costs c WHERE {' AND '.join(where)} GROUP BY 1"
-    )
+    sums = f"SELECT {column} AS value, {_SUMS} FROM costs c WHERE {' AND '.join(where)} GROUP BY 1"
     if by == "session":
-        sums = f"SELECT {_NAMED}, {', '.join(_KEPT)} FROM ({sums}) t"
+        sums = f"SELECT {_NAMED}, {', '.join(KEPT)} FROM ({sums}) t"
     return connection.execute(sums, given)
 
 
@@ -218,7 +173,7 @@ def _merge(found: dict[str, Total], rows: Iterable[tuple[Any, ...]]) -> None:
         if known is None:
             found[key] = Total(key, *counts)
             continue
-        for name, count in zip(_KEPT, counts, strict=True):
+        for name, count in zip(KEPT, counts, strict=True):
             setattr(known, name, getattr(known, name) + count)
 
 
@@ -226,7 +181,9 @@ def _pieces_of(connection: sqlite3.Connection, folded: int, upto: int) -> list[t
     """The rows between two numbers, added up for each dimension and level."""
     found: dict[tuple[str, int, int, str], list[int]] = {}
     for by, (column, condition) in _BY.items():
-        value = f"(SELECT id FROM sessions s WHERE s.sid = c.{column})" if by == "session" else column
+        value = (
+            f"(SELECT id FROM sessions s WHERE s.sid = c.{column})" if by == "session" else column
+        )
         for key, quarter, *counts in connection.execute(
             f"SELECT {value}, at / {QUARTER}, {_SUMS} FROM costs c "
             f"WHERE seq > ? AND seq <= ? AND {condition} GROUP BY {column}, 2",

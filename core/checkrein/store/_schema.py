@@ -14,13 +14,18 @@ from collections.abc import Sequence
 
 from checkrein.errors import StoreUnavailable
 from checkrein.store import _marks
-from checkrein.store._bill import COLUMNS, SCHEMA
+from checkrein.store._bill_rows import COLUMNS, SCHEMA
 
 APPLICATION_ID = 0x63726E31
 """Marks a SQLite file as ours ("crn1")."""
 
 _EVENT = "seq, sid, n, kind, call, attempt, at, ref, prev, hash, view, salt, data, place"
 _NEW_EVENT = ", ".join(f"new.{column}" for column in _EVENT.split(", "))
+
+# `kind` is the event's in the views below.
+_COST = ", ".join(("what", *COLUMNS[1:]))
+_NEW_COST = ", ".join(f"new.{column}" for column in _COST.split(", "))
+_BILLED = f"INSERT INTO costs VALUES (new.seq, new.at, new.sid, {_NEW_COST});"
 
 _VERSION_1 = (
     """CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID""",
@@ -100,23 +105,16 @@ _VERSION_1 = (
     """CREATE TABLE owners (
         id TEXT PRIMARY KEY, host TEXT NOT NULL, boot TEXT NOT NULL, pid INTEGER NOT NULL,
         started TEXT NOT NULL, beat INTEGER NOT NULL) STRICT, WITHOUT ROWID""",
-)
-
-_COST = ", ".join(COLUMNS)
-_NEW_COST = ", ".join(f"new.{column}" for column in COLUMNS)
-_BILLED = f"INSERT INTO costs VALUES (new.seq, new.at, new.sid, {_NEW_COST.replace('new.kind', 'new.what', 1)});"
-
-_VERSION_2 = (
     *SCHEMA,
     # To write an event and what it cost, and close a hold, in one statement: insert here.
-    f"CREATE VIEW costings ({_EVENT}, {_COST.replace('kind', 'what', 1)}) "
-    f"AS SELECT {', '.join(['0'] * (14 + len(COLUMNS)))} WHERE 0",
+    f"""CREATE VIEW costings ({_EVENT}, {_COST})
+        AS SELECT {", ".join(["0"] * (14 + len(COLUMNS)))} WHERE 0""",
     f"""CREATE TRIGGER costings_event INSTEAD OF INSERT ON costings BEGIN
         INSERT INTO events VALUES ({_NEW_EVENT});
         {_BILLED}
         END""",
-    f"CREATE VIEW payings ({_EVENT}, {_COST.replace('kind', 'what', 1)}, hold, actual) "
-    f"AS SELECT {', '.join(['0'] * (16 + len(COLUMNS)))} WHERE 0",
+    f"""CREATE VIEW payings ({_EVENT}, {_COST}, hold, actual)
+        AS SELECT {", ".join(["0"] * (16 + len(COLUMNS)))} WHERE 0""",
     f"""CREATE TRIGGER payings_event INSTEAD OF INSERT ON payings BEGIN
         INSERT INTO events VALUES ({_NEW_EVENT});
         {_BILLED}
@@ -124,14 +122,14 @@ _VERSION_2 = (
         END""",
 )
 
-MIGRATIONS: Sequence[Sequence[str]] = (_VERSION_1, _VERSION_2)
+MIGRATIONS: Sequence[Sequence[str]] = (_VERSION_1,)
 """`MIGRATIONS[v]` makes version v + 1 out of version v; version 0 is an empty file."""
 
 PAGE_SIZE = 2048
 """Bytes of a page. A commit's price is its pages, and most of its rows are small: with 4,096
 the two commits of a call take 10 us more. Payloads of 20 KB cost the same to 10% more."""
 
-MIN_READER = 2
+MIN_READER = 1
 """The oldest version of this schema whose code may use a file of the present one."""
 
 

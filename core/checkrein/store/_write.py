@@ -22,7 +22,7 @@ from checkrein.store import (
     same_key,
 )
 from checkrein.store._append import EVENT_WITHIN, Encoded, End, Ends, bounded
-from checkrein.store._bill import INSERT, values
+from checkrein.store._bill_rows import INSERT, bill_values
 from checkrein.store._rules import (
     GENESIS,
     chain_body,
@@ -248,7 +248,7 @@ def _rest(cursor: sqlite3.Cursor, prepared: Prepared, sid: int, seq: int) -> Non
         if not cursor.rowcount:
             _refuse_put(cursor, put)
     for row in batch.costs:
-        execute(INSERT, (seq, batch.at, sid, *values(row)))
+        execute(INSERT, (seq, batch.at, sid, *bill_values(row)))
     if prepared.events and batch.events[-1].at != batch.at:
         execute(_UPDATED, (batch.at, sid))
 

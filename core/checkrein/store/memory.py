@@ -7,21 +7,17 @@ must cost about a microsecond.
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 
 from checkrein.errors import CheckreinError, ConfigError, StoreUnavailable
 from checkrein.store import (
     SAME,
     Appended,
-    Balance,
     Batch,
     Committed,
     Erased,
     Event,
     NewEvent,
-    OpenHold,
     OwnerRow,
     Page,
     Record,
@@ -30,9 +26,8 @@ from checkrein.store import (
     Tree,
     _fork,
 )
-from checkrein.store._accounts import Accounts
-from checkrein.store._bill_memory import MemoryBill
 from checkrein.store._journal import Journal, Kept, Session, keep, refusal
+from checkrein.store._ledger import Ledger
 from checkrein.store._listeners import Listeners
 from checkrein.store._records import Records
 from checkrein.store._rules import (
@@ -44,11 +39,10 @@ from checkrein.store._rules import (
     closed,
     duplicate,
     fenced_out,
-    micros,
 )
 
 
-class MemoryStore(MemoryBill):
+class MemoryStore(Ledger):
     """Implements `checkrein.store.Store` in memory. Safe in several threads.
 
     After a fork, parent and child each have their own copy.
@@ -64,7 +58,6 @@ class MemoryStore(MemoryBill):
         self.url = url
         self.key = os.urandom(32)
         super().__init__()
-        self._lock = threading.Lock()
         self._journal = Journal()
         # What every commit touches, at hand.
         self._sessions = self._journal.sessions
@@ -72,7 +65,6 @@ class MemoryStore(MemoryBill):
         self._log_owners = self._journal.owners
         self._single: set[tuple[str, str, int]] = set()
         self._records = Records()
-        self._accounts = Accounts()
         self._owners: dict[str, OwnerRow] = {}
         self._version = 0
         self._closed = False
@@ -217,7 +209,9 @@ class MemoryStore(MemoryBill):
             self._log.append(event)
             self._log_owners.append(session)
             session.numbers.append(len(self._log))
-        self._costs += batch.costs
+        for row in batch.costs:
+            row.at = batch.at
+            self._costs.append(row)
         if change is not None:
             session.change(change)
         if change is not None or batch.events:
@@ -312,29 +306,6 @@ class MemoryStore(MemoryBill):
         with self._lock:
             self._check_open()
             return self._records.page(kind, state, session, label, after, limit)
-
-    def balance(
-        self, account: str, *, at: int | None = None, window: float | None = None
-    ) -> Balance | None:
-        """An account; with `window`, what counts at `at` (by default now)."""
-        now = time.time_ns() // 1000 if at is None else at
-        with self._lock:
-            self._check_open()
-            return self._accounts.balance(account, now, 0 if window is None else micros(window))
-
-    def balances(self, prefix: str = "", limit: int = 1000) -> list[Balance]:
-        """Accounts whose name begins with `prefix`, by name."""
-        with self._lock:
-            self._check_open()
-            return self._accounts.balances(prefix, limit)
-
-    def holds(
-        self, *, session: str | None = None, call: str | None = None, account: str | None = None
-    ) -> list[OpenHold]:
-        """Holds that are not settled, oldest first."""
-        with self._lock:
-            self._check_open()
-            return self._accounts.holds(session, call, account)
 
     # -- ownership -------------------------------------------------------------------------
 

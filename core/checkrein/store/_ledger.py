@@ -1,27 +1,57 @@
-"""The bill in memory."""
+"""Accounts and the bill in memory, as they are read."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 
-from checkrein.store import CostRow, Page, Total
-from checkrein.store._bill import check_dimension, ordered
+from checkrein.errors import StoreUnavailable
+from checkrein.store import Balance, CostRow, OpenHold, Page, Total
+from checkrein.store._accounts import Accounts
+from checkrein.store._dimensions import check_dimension, ordered
 from checkrein.store._paging import page_of, place_of
 from checkrein.store._periods import QUARTER
+from checkrein.store._rules import micros
 
 _SUMMED = ("tokens", "input", "output", "cache_read", "cache_write", "reasoning", "audio", "saved")
 
 
-class MemoryBill:
-    """The part of a store in memory that keeps the bill."""
-
-    _lock: threading.Lock
+class Ledger:
+    """The part of a store in memory that keeps money. Whoever derives from it commits."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._accounts = Accounts()
         self._costs: list[CostRow] = []
+        self._closed = False
 
-    def _check_open(self) -> None: ...
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("store memory: was closed, and its content is gone")
+
+    def balance(
+        self, account: str, *, at: int | None = None, window: float | None = None
+    ) -> Balance | None:
+        """An account; with `window`, what counts at `at` (by default now)."""
+        now = time.time_ns() // 1000 if at is None else at
+        with self._lock:
+            self._check_open()
+            return self._accounts.balance(account, now, 0 if window is None else micros(window))
+
+    def balances(self, prefix: str = "", limit: int = 1000) -> list[Balance]:
+        """Accounts whose name begins with `prefix`, by name."""
+        with self._lock:
+            self._check_open()
+            return self._accounts.balances(prefix, limit)
+
+    def holds(
+        self, *, session: str | None = None, call: str | None = None, account: str | None = None
+    ) -> list[OpenHold]:
+        """Holds that are not settled, oldest first."""
+        with self._lock:
+            self._check_open()
+            return self._accounts.holds(session, call, account)
 
     def costs(
         self,

@@ -24,11 +24,10 @@ def cost_rows(
     their ledger. Without a budget nothing is charged, and the row says that it is unpriced.
     """
     model = call.kind == "model"
-    if not (model or rows or outcome.usage is not None or outcome.cost_state is not None):
-        return ()
     charged, tokens = _charged(rows, outcome)
     usage, state, cost = outcome.usage, outcome.cost_state, outcome.cost
-    if not model and charged is None and tokens is None and usage is None and state is None:
+    known = usage is not None or state is not None or charged is not None or tokens is not None
+    if not (known or model or call.tool.has_usage):
         return ()
     if outcome.state == "not_done":
         if not model:

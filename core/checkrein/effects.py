@@ -168,15 +168,15 @@ def newest_first(store: Store, sessions: Sequence[str]) -> Iterator[Event]:
         yield event
 
 
-def descendants(store: Store, session: str) -> list[str]:
-    """A session and those that were opened inside it, detached ones left out."""
+def descendants(store: Store, session: str, *, detached: bool = False) -> list[str]:
+    """A session and those that were opened inside it; `detached`: also those that stand alone."""
     found = [session]
     for parent in found:
         after: str | None = None
         while True:
             page = store.sessions(parent=parent, after=after, limit=PAGE)
             for row in page.rows:
-                if not row.body.get("detached") and row.id not in found:
+                if row.id not in found and (detached or not row.body.get("detached")):
                     found.append(row.id)
             after = page.next
             if after is None:

@@ -27,9 +27,12 @@ class Reading:
 
     def events(self) -> Iterator[Event]:
         """All events, oldest first, read page by page."""
+        return self._events(None)
+
+    def _events(self, kinds: tuple[str, ...] | None) -> Iterator[Event]:
         after = 0
         while True:
-            page = self.store.events(session=self.id, after=after, limit=PAGE)
+            page = self.store.events(session=self.id, kinds=kinds, after=after, limit=PAGE)
             yield from page
             if len(page) < PAGE:
                 return
@@ -73,17 +76,25 @@ class Reading:
         return self.store.balance(account)
 
     def spend(self) -> Spend:
-        """What this session and its sub-sessions used: a fold over their outcomes."""
+        """What this session and its sub-sessions used: their rows of the bill, added up."""
         from checkrein.session import Spend
 
-        nano = tokens = calls = unpriced = 0
-        for session in descendants(self.store, self.id):
-            for event in Reading(self.store, session).events():
-                if event.kind == "intent" and event.view["kind"] != "undo":
-                    calls += 1
-                elif event.kind == "outcome":
-                    nano += event.view.get("charged") or event.view.get("cost") or 0
-                    usage = event.view.get("usage") or {}
-                    tokens += usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
-                    unpriced += event.view.get("cost_state") == "unpriced"
-        return Spend(nano, tokens, calls, unpriced)
+        spend = Spend()
+        for session in descendants(self.store, self.id, detached=True):
+            begun = Reading(self.store, session)._events(("intent",))
+            calls = sum(event.view["kind"] != "undo" for event in begun)
+            spend = spend.plus(Spend(calls=calls))
+            after: str | None = None
+            while True:
+                page = self.store.costs(session=session, after=after, limit=PAGE)
+                for row in page.rows:
+                    spend = spend.plus(
+                        Spend(
+                            row.cost or 0, row.tokens, 0, row.state == "unpriced",
+                            row.state == "estimated",
+                        )
+                    )  # fmt: skip
+                after = page.next
+                if after is None:
+                    break
+        return spend

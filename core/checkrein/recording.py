@@ -56,7 +56,13 @@ class Recording:
             call, outcome, self.encoded(entry, outcome), plan, why, rows, paused, kind
         )
         batch = Batch(call.session, (event,), event.at)
-        if rows or call.kind == "model" or outcome.usage is not None or outcome.cost_state:
+        if (
+            rows
+            or outcome.cost_state
+            or outcome.usage is not None
+            or call.kind == "model"
+            or call.tool.has_usage
+        ):
             batch.costs = costs = billing.cost_rows(call, outcome, rows, entry.role)
             if costs and costs[0].cost != outcome.cost:
                 event.view["charged"] = costs[0].cost

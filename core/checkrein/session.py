@@ -41,7 +41,17 @@ class Spend:
     calls: int = 0
     """Attempts that were started."""
     unpriced: int = 0
-    """Calls of which the price is not known: they are not free, they are not counted."""
+    """Calls of which the price is not known: they are not free. What a budget charged for them
+    is counted; without a budget nothing is."""
+    estimated: int = 0
+    """Calls whose cost is an estimate, or what a budget charged."""
+
+    def plus(self, other: Spend) -> Spend:
+        """Both together."""
+        return Spend(
+            self.nano_usd + other.nano_usd, self.tokens + other.tokens, self.calls + other.calls,
+            self.unpriced + other.unpriced, self.estimated + other.estimated,
+        )  # fmt: skip
 
     @property
     def usd(self) -> float:

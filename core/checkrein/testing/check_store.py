@@ -30,7 +30,7 @@ from checkrein.store import (
     SessionPut,
     Store,
 )
-from checkrein.testing import _store_wholes
+from checkrein.testing import _store_bill, _store_wholes
 from checkrein.testing._store_batches import expect, opened, same, write
 
 Check = Callable[[Store], None]
@@ -383,6 +383,8 @@ CHECKS: tuple[Check, ...] = (
     _store_wholes.open_holds_do_not_slide,
     _store_wholes.failures_in_a_row_fill,
     _store_wholes.holds_and_accounts_are_listed,
+    _store_bill.rows_add_up,
+    _store_bill.a_row_stands_and_falls_with_its_batch,
     _store_wholes.groups_stand_alone,
     _store_wholes.commits_are_told,
     _store_wholes.bad_input_is_refused,

@@ -27,16 +27,7 @@ class Reading:
 
     def events(self) -> Iterator[Event]:
         """All events, oldest first, read page by page."""
-        return self._events(None)
-
-    def _events(self, kinds: tuple[str, ...] | None) -> Iterator[Event]:
-        after = 0
-        while True:
-            page = self.store.events(session=self.id, kinds=kinds, after=after, limit=PAGE)
-            yield from page
-            if len(page) < PAGE:
-                return
-            after = page[-1].seq
+        return _events(self.store, self.id, None)
 
     def records(self, kind: str) -> Iterator[Record]:
         """Rows of `kind` (approval, decision, grant) of this session."""
@@ -79,22 +70,29 @@ class Reading:
         """What this session and its sub-sessions used: their rows of the bill, added up."""
         from checkrein.session import Spend
 
-        spend = Spend()
+        nano = tokens = calls = unpriced = estimated = 0
         for session in descendants(self.store, self.id, detached=True):
-            begun = Reading(self.store, session)._events(("intent",))
-            calls = sum(event.view["kind"] != "undo" for event in begun)
-            spend = spend.plus(Spend(calls=calls))
+            begun = _events(self.store, session, ("intent",))
+            calls += sum(event.view["kind"] != "undo" for event in begun)
             after: str | None = None
             while True:
                 page = self.store.costs(session=session, after=after, limit=PAGE)
                 for row in page.rows:
-                    spend = spend.plus(
-                        Spend(
-                            row.cost or 0, row.tokens, 0, row.state == "unpriced",
-                            row.state == "estimated",
-                        )
-                    )  # fmt: skip
+                    nano += row.cost or 0
+                    tokens += row.tokens
+                    unpriced += row.state == "unpriced"
+                    estimated += row.state == "estimated"
                 after = page.next
                 if after is None:
                     break
-        return spend
+        return Spend(nano, tokens, calls, unpriced, estimated)
+
+
+def _events(store: Store, session: str, kinds: tuple[str, ...] | None) -> Iterator[Event]:
+    after = 0
+    while True:
+        page = store.events(session=session, kinds=kinds, after=after, limit=PAGE)
+        yield from page
+        if len(page) < PAGE:
+            return
+        after = page[-1].seq

@@ -46,13 +46,6 @@ class Spend:
     estimated: int = 0
     """Calls whose cost is an estimate, or what a budget charged."""
 
-    def plus(self, other: Spend) -> Spend:
-        """Both together."""
-        return Spend(
-            self.nano_usd + other.nano_usd, self.tokens + other.tokens, self.calls + other.calls,
-            self.unpriced + other.unpriced, self.estimated + other.estimated,
-        )  # fmt: skip
-
     @property
     def usd(self) -> float:
         """Dollars, for display; sums are kept in integer nano-dollars."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from checkrein.errors import ConfigError, Conflict
+from checkrein.errors import ConfigError, Conflict, DuplicateIntent
 from checkrein.store import DIMENSIONS, Batch, CostRow, NewEvent, SettleRow, Store, Total
 from checkrein.testing._store_batches import expect, hold, opened, same, write
 
@@ -69,7 +69,7 @@ def a_row_stands_and_falls_with_its_batch(store: Store) -> None:
     two = (SettleRow("h1", 1), SettleRow("h2", 1))
     event = NewEvent("outcome", "1", 7, {})
     store.commit(Batch("s", [event], 7, settles=two[:1], costs=(row(),)))
-    expect(Conflict, store.commit, Batch("s", [event], 7, settles=two, costs=(row(),)))
+    expect(DuplicateIntent, store.commit, Batch("s", [event], 7, settles=two, costs=(row(),)))
     expect(Conflict, store.commit, Batch("none", [event], 7, costs=(row(),)))
     other = NewEvent("outcome", "2", 8, {})
     store.commit_many([Batch("s", [other], 8, settles=two[1:], costs=(row(),))])

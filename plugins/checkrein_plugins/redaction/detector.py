@@ -39,8 +39,6 @@ class Detector:
     byte. Only for patterns whose matches are short, or the time would grow with their square."""
     exact: bool = False
     """Every value that `check` accepts contains a trigger: it need not be looked for again."""
-    dense: bool = False
-    """Candidates are frequent in ordinary text: worth to search only close to a trigger."""
     lines: bool = False
     """A value may hold words and quotes: only line breaks are joints then, for all detectors."""
     lookback: bool = False

@@ -17,9 +17,9 @@ from checkrein_plugins.redaction.faults import DetectorFailed
 from checkrein_plugins.redaction.findings import Finding
 from checkrein_plugins.redaction.linear import ANCHOR, Triggers, matcher
 
-SMALL = 192
+SMALL = 384
 """Bytes that a piece with triggers in it is cut down to, if there are joints."""
-FEW = 4
+FEW = 7
 """So many patterns are run over a long piece rather than cut it."""
 
 
@@ -28,7 +28,7 @@ SHORTEST = 6
 _REMEMBERED = 4096
 """Sets of triggers whose detectors are kept."""
 _Match: TypeAlias = Callable[[bytes], list[int] | None]
-_Run: TypeAlias = tuple[Any, Check, bool, bool, bool, bool]
+_Run: TypeAlias = tuple[Any, Check, bool, bool, Any]
 _NEXT_WORD = re.compile(rb"[ \t]{0,2}[-(]?[A-Za-z]{0,8}")
 
 
@@ -72,8 +72,7 @@ class Engine:
                     detector.check,
                     detector.retry,
                     detector.lookback,
-                    detector.exact,
-                    detector.dense,
+                    None if detector.exact else matcher(b"|".join(detector.triggers)),
                 )
             )
         chosen = Triggers(triggers)
@@ -174,7 +173,7 @@ class Engine:
         hits = self._triggered(data if low == 0 and end == len(data) else data[low:end])
         if len(hits) == 1:
             return
-        if end - start > 2 * SMALL and self._worth_cutting(hits):
+        if end - start > 2 * SMALL and len(self._runs_for(tuple(hits))) > FEW:
             while end - start > 2 * SMALL:
                 cut = pieces.joint(data, start, start + SMALL, self._lines)
                 if cut == 0:
@@ -185,11 +184,6 @@ class Engine:
             hits = self._triggered(data[low:end])
         self._patterns(data, low, start, end, hits, found)
 
-    def _worth_cutting(self, hits: Sequence[int]) -> bool:
-        """Whether short stretches, each with few patterns, are cheaper than one long one."""
-        runs = self._runs_for(tuple(hits))
-        return len(runs) > FEW or any(dense for *_, dense in runs)
-
     def _patterns(
         self, data: bytes, low: int, start: int, end: int, hits: Sequence[int], found: list[Finding]
     ) -> None:
@@ -197,8 +191,7 @@ class Engine:
         if len(hits) == 1:
             return
         categories = self.categories
-        for run in self._runs_for(tuple(hits)):
-            match, check, retry, lookback, exact, _ = run
+        for match, check, retry, lookback, trigger in self._runs_for(tuple(hits)):
             at = low if lookback else start
             while True:
                 first, last = match(ANCHOR, data, at, end)[0]
@@ -211,17 +204,10 @@ class Engine:
                 if (
                     accepted.start >= start
                     and accepted.category in categories
-                    and (exact or self._called_for(run, data, accepted))
+                    and (trigger is None or _called_for(trigger, data, accepted))
                 ):
                     found.append(accepted)
                 at = accepted.end if accepted.end > first else first + 1
-
-    def _called_for(self, run: _Run, data: bytes, found: Finding) -> bool:
-        """Whether a trigger of the detector occurs in a value or right beside it."""
-        low = found.start - CONTEXT if found.start > CONTEXT else 0
-        word = _NEXT_WORD.match(data, found.end)
-        hits = self._triggered(data[low : word.end() if word else found.end])
-        return run in self._runs_for(tuple(hits))
 
     def _runs_for(self, hits: tuple[int, ...]) -> tuple[_Run, ...]:
         """The detectors that these triggers call for."""
@@ -233,3 +219,12 @@ class Engine:
         if len(self._runs) < _REMEMBERED:
             self._runs[hits] = runs
         return runs
+
+
+def _called_for(trigger: Any, data: bytes, found: Finding) -> bool:
+    """Whether a trigger of the detector occurs in a value or right beside it."""
+    low = found.start - CONTEXT if found.start > CONTEXT else 0
+    word = _NEXT_WORD.match(data, found.end)
+    # Cut out, so that the ends of what is looked at are ends of a text.
+    around = data[low : word.end() if word else found.end]
+    return bool(trigger(ANCHOR, around, 0, len(around))[0][0] >= 0)

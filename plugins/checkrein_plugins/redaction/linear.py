@@ -89,7 +89,9 @@ class Triggers:
         for pattern in (*patterns, rb"\z"):
             self.canary = chosen.Add(pattern)
         chosen.Compile()
-        self.match: Callable[[bytes], list[int] | None] = chosen.Match
+        # What `Match` itself calls for bytes.
+        raw = getattr(getattr(chosen, "_set", None), "Match", None)
+        self.match: Callable[[bytes], list[int] | None] = raw or chosen.Match
         """Indexes of the patterns that occur. `canary` is always one of them: an answer without
         it means that RE2 has failed (out of memory), which it reports as "no match"."""
 

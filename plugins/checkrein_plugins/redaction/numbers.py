@@ -83,13 +83,26 @@ _SHAPES: tuple[tuple[str, tuple[Check, ...]], ...] = (
 """Shape and the checks that may take it, in this order. Shapes of national numbers come in between,
 those of phones with a leading zero first."""
 
-_ZERO = re.compile(
-    rb"\(?0(?:[1-9](?:[ .-]\d\d){4}"  # France
-    rb"|\d{2,4}\)?[ -]\d{3}[ -]?\d{3,4}"  # United Kingdom
-    rb"|\d{2,4}\)?[ /-]\d{4,8}"  # Germany, Austria, Italy
-    rb"|\d{1,3}\)?[ /-]\d{2,4}[ -]\d{2}[ -]\d{2}"  # Switzerland, Sweden, the Netherlands
-    rb"|\d{1,2}\)?[ -]\d{4}[ -]\d{4})"
+
+_DIGITS = (("d", r"\\d"), ("N", "[1-9]"), ("Z", "0"), ("W", "1"), ("V", "[12]"))
+
+
+def _form(form: str, *, shape: bool = False) -> re.Pattern[bytes]:
+    """Compile a form whose digits are the letters of `_DIGITS`; all of them are d in a shape."""
+    for letter, digits in _DIGITS:
+        form = re.sub(rf"(?<!\\){letter}", "d" if shape else digits, form)
+    return re.compile(form.encode("ascii"))
+
+
+_ZERO_FORM = (
+    r"\(?Z(?:N(?:[ .-]dd){4}"  # France
+    r"|d{2,4}\)?[ -]d{3}[ -]?d{3,4}"  # United Kingdom
+    r"|d{2,4}\)?[ /-]d{4,8}"  # Germany, Austria, Italy
+    r"|d{1,3}\)?[ /-]d{2,4}[ -]d{2}[ -]d{2}"  # Switzerland, Sweden, the Netherlands
+    r"|d{1,2}\)?[ -]d{4}[ -]d{4})"
 )
+_ZERO = _form(_ZERO_FORM)
+_ZERO_SHAPE = _form(_ZERO_FORM, shape=True)
 _COMPILED = tuple((re.compile(shape), checks) for shape, checks in _SHAPES)
 _ANY = re.compile("|".join([shape.replace("\\1", "[ .-]") for shape, _ in _SHAPES]))
 _AS_SHAPE = bytes(100 if 48 <= byte <= 57 else byte for byte in range(256))
@@ -97,6 +110,8 @@ _REMEMBERED = 4096
 """Shapes whose checks are kept."""
 
 _known: dict[bytes, tuple[Check, ...]] = {}
+_hopeless: set[bytes] = set()
+"""Shapes of runs that are no number and in which none can hide."""
 
 
 def _checks_for(shape: bytes) -> tuple[Check, ...]:
@@ -118,9 +133,8 @@ def _checks_for(shape: bytes) -> tuple[Check, ...]:
     return result
 
 
-def _at(data: bytes, start: int, end: int) -> Finding | None:
-    """Try one stretch as one number."""
-    shape = data[start:end].translate(_AS_SHAPE)
+def _at(data: bytes, start: int, end: int, shape: bytes) -> Finding | None:
+    """Try one stretch of some shape as one number."""
     checks = _known.get(shape)
     if checks is None:
         checks = _checks_for(shape)
@@ -143,21 +157,37 @@ def _at(data: bytes, start: int, end: int) -> Finding | None:
 _LONGEST = 40
 """Characters of the longest shape (a French number with spaces has 21, a card 23)."""
 _PARTS = re.compile(rb"[ /()+]")
-_INNER = re.compile(
-    rb"(?<![0-9.\-])(?:\d{4}([ .-])\d{4}\1\d{4}\1\d{4}(?:\1\d{3}(?!\d))?|\d{4}([ .-])\d{6}\2\d{4,5}"
-    rb"|[+]\d(?:[ .()/-]{0,2}\d){6,14}|(?:(?:00)?1[-. ]?)?(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]\d{4}"
-    rb"|\d{3}[ .-]\d{2}[ .-]\d{4}|\(?0\d{1,4}\)?(?:[ ./-]\d{2,8}){1,4}|\d\d \d{3} \d{3} \d{3}"
-    rb"|\d{3}\.\d{3}\.\d{3}-\d\d|\d{4} \d{4} \d{4}|[12] \d\d \d\d \d\d \d{3} \d{3} \d\d"
-    rb"|(?:\d\d)?\d{6}[-+]\d{4}|\d{3} \d{3} \d{3}|\d{3} \d\d \d\d \d\d|\d{9,19})(?![0-9]|[.-][0-9])"
+_INNER_FORM = (
+    r"(?<![d.\-])(?:d{4}([ .-])d{4}\1d{4}\1d{4}(?:\1d{3}(?!d))?|d{4}([ .-])d{6}\2d{4,5}"
+    r"|[+]d(?:[ .()/-]{0,2}d){6,14}|(?:(?:ZZ)?W[-. ]?)?(?:\(d{3}\) ?|d{3}[-. ])d{3}[-. ]d{4}"
+    r"|d{3}[ .-]d{2}[ .-]d{4}|\(?Zd{1,4}\)?(?:[ ./-]d{2,8}){1,4}|dd d{3} d{3} d{3}"
+    r"|d{3}\.d{3}\.d{3}-dd|d{4} d{4} d{4}|V dd dd dd d{3} d{3} dd"
+    r"|(?:dd)?d{6}[-+]d{4}|d{3} d{3} d{3}|d{3} dd dd dd|d{9,19})(?!d|[.-]d)"
 )
+_INNER = _form(_INNER_FORM)
 """The shapes as they are looked for among several numbers in one run."""
+_INNER_SHAPE = _form(_INNER_FORM, shape=True)
+
+
+def _is_hopeless(shape: bytes) -> bool:
+    """Whether nothing of this shape is a number, or holds one."""
+    if len(shape) > _LONGEST:
+        return False
+    return not (_checks_for(shape) or _ZERO_SHAPE.fullmatch(shape) or _INNER_SHAPE.search(shape))
 
 
 def _number(data: bytes, start: int, end: int) -> Finding | None:
     """The first number in a run of digits and marks: the whole run, or some groups of it."""
+    shape = data[start:end].translate(_AS_SHAPE)
+    if shape in _hopeless:
+        return None
+    if shape not in _known and _is_hopeless(shape):
+        if len(_hopeless) < _REMEMBERED:
+            _hopeless.add(shape)
+        return None
     if not (start and data[start - 1 : start].isalnum()):
         if end - start <= _LONGEST:
-            found = _at(data, start, end)
+            found = _at(data, start, end, shape)
             if found:
                 return found
         if not _PARTS.search(data, start, end):
@@ -166,7 +196,7 @@ def _number(data: bytes, start: int, end: int) -> Finding | None:
     while (match := _INNER.search(data, at, end)) is not None:
         first, last = match.span()
         if first > start or not data[first - 1 : first].isalnum():
-            found = _at(data, first, last)
+            found = _at(data, first, last, data[first:last].translate(_AS_SHAPE))
             if found:
                 return found
         at = first + 1
@@ -219,6 +249,5 @@ DETECTORS = (
         ),
         _number,
         retry=False,
-        dense=True,
     ),
 )  # fmt: skip

@@ -20,13 +20,16 @@ _NO_WORDS = Words(
     rb"|amount|price|zip|postal|ssn|card|account"
 )
 _LINE_BEHIND = re.compile(rb"[ \t]{0,2}[-(]?(?i:office|fax|mobile|cell|home|work|tel|phone|desk)\b")
+_LEADS = frozenset(bytes([char]) for char in b" \t-(OoFfMmCcHhWwTtPpDd")
 EXTENSION = re.compile(rb" ?(?:x|ext\.? ?)\d{1,6}\b", re.IGNORECASE)
 
 
 def worded(data: bytes, start: int, end: int) -> bool:
     """Whether a word for a phone stands in front of a number, or right behind it."""
-    if not _WORDS.before(data, start, 48) and not _LINE_BEHIND.match(behind(data, end, 12)):
-        return False
+    if not _WORDS.before(data, start, 48):
+        # The word behind stands there after at most two spaces and one of - and (.
+        if data[end : end + 1] not in _LEADS or not _LINE_BEHIND.match(behind(data, end, 12)):
+            return False
     return not _NO_WORDS.before(data, start, 20)
 
 
@@ -35,7 +38,11 @@ def _phone(data: bytes, start: int, end: int, kind: str) -> Finding | None:
     if data[start] == 40 and data.find(b")", start, end) < 0:
         start += 1
     follow = data[end : end + 1]
-    if follow and follow in b" xXeE":
+    if (
+        follow
+        and follow in b" xXeE"
+        and (follow != b" " or data[end + 1 : end + 2] in (b"x", b"X", b"e", b"E"))
+    ):
         extension = EXTENSION.match(behind(data, end, 12))
         if extension:
             end += extension.end()
@@ -125,11 +132,10 @@ def grouped_nine(data: bytes, start: int, end: int) -> Finding | None:
 
 def worded_phone(data: bytes, start: int, end: int) -> Finding | None:
     """Any grouping of 7 to 13 digits beside a word for a phone."""
-    digits = digits_of(data, start, end)
-    if not 7 <= len(digits) <= 13 or not worded(data, start, end):
-        return None
-    if digits[:2] in (b"19", b"20") and data[start + 4 : start + 5] in (b"-", b"/"):
+    if data[start + 4 : start + 5] in (b"-", b"/") and data[start : start + 2] in (b"19", b"20"):
         return None  # a date
     if data.count(b".", start, end) == 3:
         return None  # an IP address
+    if not 7 <= len(digits_of(data, start, end)) <= 13 or not worded(data, start, end):
+        return None
     return _phone(data, start, end, "worded")

@@ -7,10 +7,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from checkrein_plugins.redaction.faults import Unredactable
 from checkrein_plugins.redaction.leaves import LEAST_INT, decoded, fields_of
+
+_Path: TypeAlias = Any
+"""Where a value stands: "" at the top, else a pair of the path around it and what follows."""
 
 
 class Rebuild:
@@ -21,7 +24,7 @@ class Rebuild:
         self._binary = binary
         self._skipped = skipped
 
-    def of(self, value: Any, path: str) -> Any:
+    def of(self, value: Any, path: _Path) -> Any:
         """Return `value` with the next leaves in it, itself if none of them has changed."""
         kind = type(value)
         if kind is str:
@@ -47,28 +50,48 @@ class Rebuild:
         text = self._next()
         return value if text is None else text
 
-    def _mapping(self, value: Mapping[Any, Any], path: str, build: Any) -> Any:
+    def _mapping(self, value: Mapping[Any, Any], path: _Path, build: Any) -> Any:
         if self._skipped and value.get("type") in self._skipped:
             return value
-        made: dict[Any, Any] = {}
-        changed = False
+        following = self._next
+        changes: dict[Any, Any] = {}
+        names: dict[Any, Any] = {}
         for key, item in value.items():
-            new_key = self.of(key, path)
-            new = self.of(item, f"{path}.{key}" if new_key is key else f"{path}.{new_key}")
-            changed = changed or new is not item or new_key is not key
-            made[key if new_key is key else _unused(new_key, made, value)] = new
-        return build(made) if changed else value
+            if type(key) is str:
+                text = following()
+                new_key = key if text is None else text
+            else:
+                new_key = self.of(key, path)
+            if type(item) is str:
+                text = following()
+                if text is not None:
+                    changes[key] = text
+            else:
+                new = self.of(item, (path, ".", new_key))
+                if new is not item:
+                    changes[key] = new
+            if new_key is not key:
+                names[key] = new_key
+        if not changes and not names:
+            return value
+        if not names:
+            return build({**value, **changes})
+        made: dict[Any, Any] = {}
+        for key, item in value.items():
+            new_key = names.get(key, key)
+            made[key if new_key is key else _unused(new_key, made, value)] = changes.get(key, item)
+        return build(made)
 
-    def _items(self, value: Iterable[Any], path: str) -> list[Any] | None:
+    def _items(self, value: Iterable[Any], path: _Path) -> list[Any] | None:
         made = []
         changed = False
         for index, item in enumerate(value):
-            new = self.of(item, f"{path}[{index}]")
+            new = self.of(item, (path, "[", index))
             changed = changed or new is not item
             made.append(new)
         return made if changed else None
 
-    def _other(self, value: Any, path: str) -> Any:
+    def _other(self, value: Any, path: _Path) -> Any:
         if isinstance(value, Enum):
             return value
         if isinstance(value, str):
@@ -99,6 +122,15 @@ class Rebuild:
         return made if isinstance(value, bytes) else bytearray(made)
 
 
+def _told(path: _Path) -> str:
+    """A path as messages show it: `.a[0].b`."""
+    steps: list[str] = []
+    while path != "":
+        path, mark, step = path
+        steps.append(f"[{step}]" if mark == "[" else f".{step}")
+    return "".join(reversed(steps))
+
+
 def _unused(key: Any, made: Mapping[Any, Any], old: Mapping[Any, Any]) -> Any:
     """Number a replaced key, so that two keys do not become one."""
     chosen, number = key, 1
@@ -108,19 +140,21 @@ def _unused(key: Any, made: Mapping[Any, Any], old: Mapping[Any, Any]) -> Any:
     return chosen
 
 
-def _like(value: Mapping[Any, Any], made: dict[Any, Any], path: str) -> Any:
+def _like(value: Mapping[Any, Any], made: dict[Any, Any], path: _Path) -> Any:
     if isinstance(value, dict):
         try:
             new = copy.copy(value)
             new.clear()
             new.update(made)
         except Exception as error:  # a subclass may do anything in these methods
-            raise Unredactable(path, f"a {type(value).__name__} cannot be rebuilt") from error
+            raise Unredactable(
+                _told(path), f"a {type(value).__name__} cannot be rebuilt"
+            ) from error
         return new
     return made
 
 
-def _sequence_like(value: Any, items: list[Any], path: str) -> Any:
+def _sequence_like(value: Any, items: list[Any], path: _Path) -> Any:
     try:
         if isinstance(value, tuple):
             return tuple.__new__(type(value), items)
@@ -134,13 +168,15 @@ def _sequence_like(value: Any, items: list[Any], path: str) -> Any:
             return new
         return type(value)(items)
     except Exception as error:  # a subclass may do anything in these methods
-        raise Unredactable(path, f"a {type(value).__name__} cannot be rebuilt") from error
+        raise Unredactable(_told(path), f"a {type(value).__name__} cannot be rebuilt") from error
 
 
-def _instance_like(value: Any, old: dict[str, Any], made: dict[str, Any], path: str) -> Any:
+def _instance_like(value: Any, old: dict[str, Any], made: dict[str, Any], path: _Path) -> Any:
     changes = {name: made[name] for name in made if made[name] is not old.get(name)}
     if set(made) != set(old):
-        raise Unredactable(path, f"the name of a field of a {type(value).__name__} is private data")
+        raise Unredactable(
+            _told(path), f"the name of a field of a {type(value).__name__} is private data"
+        )
     try:
         if hasattr(type(value), "__pydantic_fields__"):
             return value.model_copy(update=changes)
@@ -148,5 +184,5 @@ def _instance_like(value: Any, old: dict[str, Any], made: dict[str, Any], path: 
         for name, item in changes.items():
             object.__setattr__(new, name, item)
     except Exception as error:  # a class may do anything when it is copied
-        raise Unredactable(path, f"a {type(value).__name__} cannot be rebuilt") from error
+        raise Unredactable(_told(path), f"a {type(value).__name__} cannot be rebuilt") from error
     return new

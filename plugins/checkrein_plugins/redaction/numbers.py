@@ -110,6 +110,7 @@ _REMEMBERED = 4096
 """Shapes whose checks are kept."""
 
 _known: dict[bytes, tuple[Check, ...]] = {}
+_DATES = (b"dddd-dd-dd", b"dddd-dd-dd dd")
 _hopeless: set[bytes] = set()
 """Shapes of runs that are no number and in which none can hide."""
 
@@ -179,7 +180,7 @@ def _is_hopeless(shape: bytes) -> bool:
 def _number(data: bytes, start: int, end: int) -> Finding | None:
     """The first number in a run of digits and marks: the whole run, or some groups of it."""
     shape = data[start:end].translate(_AS_SHAPE)
-    if shape in _hopeless:
+    if shape in _hopeless or (shape in _DATES and data[start : start + 2] in (b"19", b"20")):
         return None
     if shape not in _known and _is_hopeless(shape):
         if len(_hopeless) < _REMEMBERED:

@@ -6,14 +6,17 @@ release; an attribute that is missing must stop the start, not a run.
 
 from __future__ import annotations
 
+import itertools
+from functools import cache
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
 from checkrein.errors import ConfigError
 
-SUPPORTED = "1.15.24 or newer, below 2"
-"""Versions of crewai whose parts below are known to the adapter."""
+OLDEST, BEYOND = (1, 15, 29), (2,)
+"""Versions of crewai: older ones tell the model, on the ReAct road, of what must end the run."""
+SUPPORTED = "1.15.29 or newer, below 2"
 
 try:
     from crewai import Agent, Crew
@@ -83,13 +86,18 @@ _NEEDED: tuple[tuple[Any, tuple[str, ...]], ...] = (
 
 
 def check() -> None:
-    """Raise `ConfigError` where the installed CrewAI lacks what the adapter stands on."""
+    """Raise `ConfigError` where the installed CrewAI is not one that the adapter can supervise."""
+    here = installed()
+    if not OLDEST <= _numbers(here) < BEYOND:
+        raise ConfigError(
+            f"crewai {here} is not supported: crewai {SUPPORTED}: pip install 'checkrein[crewai]'"
+        )
     for owner, names in _NEEDED:
         for name in names:
             if not hasattr(owner, name):
                 where = getattr(owner, "__name__", repr(owner))
                 raise ConfigError(
-                    f"crewai {version('crewai')} has no {where}.{name}: this adapter cannot "
+                    f"crewai {here} has no {where}.{name}: this adapter cannot "
                     f"supervise it; supported: crewai {SUPPORTED}"
                 )
 
@@ -103,3 +111,21 @@ def outer_hooks() -> dict[Any, list[Any]]:
 def current_call_id() -> Any:
     """The context variable that holds the id of the running model call, for its events."""
     return _base_llm._current_call_id  # noqa: SLF001 - events of one call share its id
+
+
+@cache
+def installed() -> str:
+    """The version of crewai, read once: it costs a millisecond."""
+    return version("crewai")
+
+
+@cache
+def _numbers(text: str) -> tuple[int, ...]:
+    """The leading numbers of a version; of a pre-release, those of what it leads to."""
+    found = []
+    for part in text.split("."):
+        digits = "".join(itertools.takewhile(str.isdigit, part))
+        if not digits:
+            break
+        found.append(int(digits))
+    return tuple(found)

@@ -80,3 +80,12 @@ def test_a_framework_that_lacks_a_part_is_refused_at_construction(rein, monkeypa
     ):
         with pytest.raises(ConfigError, match=r"supported: crewai 1\.15"):
             make()
+
+
+@pytest.mark.parametrize("other", ["1.15.28", "1.9.0", "2.0.0", "0.100"])
+def test_a_version_that_is_not_supported_is_refused(rein, monkeypatch, other):
+    from checkrein_integrations.crewai import framework
+
+    monkeypatch.setattr(framework, "installed", lambda: other)
+    with pytest.raises(ConfigError, match=rf"crewai {other} is not supported: crewai 1\.15"):
+        supervise(rein())

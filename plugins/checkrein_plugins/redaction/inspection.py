@@ -15,6 +15,7 @@ from checkrein_plugins.redaction.findings import Finding
 from checkrein_plugins.redaction.leaves import leaf_paths
 from checkrein_plugins.redaction.memory import Memory, Recent
 from checkrein_plugins.redaction.policy import Policy, ToolPolicy
+from checkrein_plugins.redaction.pseudonyms import Book, Books
 from checkrein_plugins.redaction.stream import TextFilter
 from checkrein_plugins.redaction.tree import redacted
 
@@ -35,6 +36,7 @@ class Shared:
     recent: Recent
     responses: Policy
     tool: Callable[[str], ToolPolicy]
+    books: Books
 
 
 class Inspection:
@@ -56,6 +58,10 @@ class Inspection:
     ) -> Seen:
         """Look at one value; `path` says in messages where it stands."""
         shared = self._shared
+        if chosen.pseudonyms:
+            book = shared.books.of(self._call.session)
+            chosen = with_book(chosen, book)
+            memory = book.memory if memory is not None else None
         try:
             new, found = redacted(
                 value, shared.engine, chosen, shared.binary, skipped, memory, shared.recent
@@ -141,6 +147,13 @@ class Inspection:
             changed = changed or new is not item
             made.append(new)
         return (made if changed else items), None
+
+
+def with_book(chosen: Policy, book: Book) -> Policy:
+    """The policy with the placeholders of one session."""
+    if not chosen.pseudonyms:
+        return chosen
+    return chosen._replace(marks={**(chosen.marks or {}), **book.marks(chosen.pseudonyms)})
 
 
 def warn(call: Call, category: str, place: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,12 +13,20 @@ from checkrein.hooks import Plugin, StreamFilter
 from checkrein.verdicts import Deny, Replace, Rewrite, Sink
 from checkrein_plugins.redaction import policy as rules
 from checkrein_plugins.redaction.custom import detectors
+from checkrein_plugins.redaction.faults import Unredactable
 from checkrein_plugins.redaction.findings import DEFAULT_CATEGORIES
-from checkrein_plugins.redaction.inspection import BLOBS, Inspection, Shared, Stream
+from checkrein_plugins.redaction.inspection import (
+    BLOBS,
+    Inspection,
+    Shared,
+    Stream,
+    with_book,
+)
 from checkrein_plugins.redaction.leaves import BINARY
 from checkrein_plugins.redaction.marks import SHORTEST_KEY, Hashes
 from checkrein_plugins.redaction.memory import Memory, Recent
 from checkrein_plugins.redaction.policy import Policy, ToolPolicy
+from checkrein_plugins.redaction.pseudonyms import Books, escaped
 from checkrein_plugins.redaction.text import engine_with, known
 from checkrein_plugins.redaction.tree import redacted
 
@@ -43,10 +53,14 @@ class Redaction(Plugin):
         binary: `refuse` bytes that are not UTF-8, or `keep` them unchecked.
         hash_key: Key of the action `hash`, 16 bytes or more; None = the store's key, so that
             hashes can be compared within one store.
+        trusted: Names or whole-name globs of tools that get real values for the placeholders of
+            `pseudonym`, and keep values of those categories.
 
     Each of `requests`, `responses`, `arguments` and `results` is an action, or a mapping of
     category to action, where what is not named is redacted:
 
+    `pseudonym`  a placeholder of the session stands in its place, `<EMAIL_1>`, and is restored
+              in the arguments of `trusted` tools
     `redact`  the category stands in its place: `[EMAIL]`
     `mask`    the last four letters or digits stay visible, or as many as `{"action": "mask",
               "first": 2, "last": 2}` says
@@ -73,6 +87,7 @@ class Redaction(Plugin):
         custom: Mapping[str, Mapping[str, Any]] | None = None,
         binary: str = "refuse",
         hash_key: str | bytes | None = None,
+        trusted: Iterable[str] = (),
     ) -> None:
         own = detectors(custom)
         built_in = known(categories, DEFAULT_CATEGORIES)
@@ -85,14 +100,30 @@ class Redaction(Plugin):
         self._engine = engine_with(built_in, own)
         self._hashes = Hashes(_key(hash_key))
         self._own_key = hash_key is not None
+        self._books = Books()
+        self._trusted = _globs(trusted)
         self._requests = self._policy(requests, "requests")
         self._responses = self._policy(responses, "responses")
         self._arguments = rules.actions(arguments, "arguments", chosen)
         self._results = rules.actions(results, "results", chosen)
         self._rules = rules.tool_rules(per_tool, chosen)
+        self._pseudonyms = (
+            self._requests.pseudonyms
+            | self._responses.pseudonyms
+            | frozenset(
+                name
+                for table in (self._arguments, self._results, *rules.tables(self._rules))
+                for name, action in table.items()
+                if action.name == "pseudonym"
+            )
+        )
+        if self._trusted and not self._pseudonyms:
+            raise ConfigError("trusted: no category has the action pseudonym")
         self._tools: dict[str, ToolPolicy] = {}
         self._memory = Memory()
-        self._shared = Shared(self._engine, binary, Recent(), self._responses, self._tool)
+        self._shared = Shared(
+            self._engine, binary, Recent(), self._responses, self._tool, self._books
+        )
 
     def start(self, rein: Any) -> None:
         """Compile the patterns, so that the first call does not wait for it."""
@@ -108,6 +139,15 @@ class Redaction(Plugin):
             return None  # runs exactly as planned, from what was recorded
         arguments = call.arguments
         made, denial = Inspection(self._shared, call).fields(arguments, self._tool(call.name))
+        if self._pseudonyms and not denial:
+            book = self._books.of(call.session)
+            if book.unknown(made, self._shared.binary):
+                return Deny(
+                    "a placeholder in its arguments stands for nothing in this session",
+                    rule="redaction.placeholder",
+                )
+            if self._is_trusted(call.name):
+                made = book.restored(made, self._shared.binary)
         return denial or (None if made is arguments else Rewrite(call.replace(arguments=made)))
 
     def post_call(self, call: Call, outcome: Outcome) -> Replace | Deny | None:
@@ -121,9 +161,13 @@ class Redaction(Plugin):
         if call.kind == "undo":
             return None
         chosen = self._tool(call.name).results
-        if chosen.off:
+        if chosen.off and not self._pseudonyms:
             return None
-        new, denial = Inspection(self._shared, call).value(value, chosen, "result")
+        try:
+            shown = escaped(value, self._shared.binary) if self._pseudonyms else value
+        except Unredactable as error:
+            return Deny(f"result{error.path}: {error.why}", rule="redaction.unchecked")
+        new, denial = Inspection(self._shared, call).value(shown, chosen, "result")
         return denial or (None if new is value else Replace(new))
 
     def view(self, call: Call, value: Any, sink: Sink) -> Any:
@@ -139,7 +183,15 @@ class Redaction(Plugin):
         """Filter text and reasoning as they arrive; tool arguments arrive whole."""
         if channel.startswith("tool:") or self._responses.off:
             return None
-        return Stream(self._engine, self._responses, channel, call)
+        chosen = with_book(self._responses, self._books.of(call.session))
+        return Stream(self._engine, chosen, channel, call)
+
+    def close(self) -> None:
+        """Forget what placeholders stand for."""
+        self._books.close()
+
+    def _is_trusted(self, name: str) -> bool:
+        return any(pattern.match(name) for pattern in self._trusted)
 
     def _policy(self, value: Any, key: str) -> Policy:
         return rules.policy(rules.actions(value, key, self.categories), self._hashes)
@@ -149,8 +201,9 @@ class Redaction(Plugin):
         if found is None:
             if len(self._tools) >= _REMEMBERED:
                 self._tools.clear()
+            keep = self._pseudonyms if self._is_trusted(name) else frozenset()
             found = rules.tool_policy(
-                name, self._rules, self._arguments, self._results, self._hashes
+                name, self._rules, self._arguments, self._results, self._hashes, keep
             )
             self._tools[name] = found
         return found
@@ -160,14 +213,47 @@ class Redaction(Plugin):
             return None
         arguments = call.arguments
         checked = {name: arguments[name] for name in arguments if name != "tools"}
+        if self._pseudonyms:
+            try:
+                checked = self._told_apart(checked)
+            except Unredactable as error:
+                return Deny(f"request{error.path}: {error.why}", rule="redaction.unchecked")
         new, denial = Inspection(self._shared, call).value(
             checked, self._requests, "", BLOBS, self._memory
         )
-        if denial or new is checked:
+        if denial or (new is checked and all(new[n] is arguments[n] for n in new)):
             return denial
         if "tools" in arguments:
             new["tools"] = arguments["tools"]
         return Rewrite(call.replace(arguments=new))
+
+    def _told_apart(self, arguments: Any) -> Any:
+        """Escape what looks like a placeholder in texts that neither a model nor a tool wrote."""
+        made = dict(arguments)
+        for name in ("system", "messages"):
+            part = made.get(name)
+            if name == "messages" and type(part) is list:
+                rows = [
+                    escaped(row, self._shared.binary, BLOBS)
+                    if type(row) is dict and row.get("role") in ("user", "system", "developer")
+                    else row
+                    for row in part
+                ]
+                if any(new is not old for new, old in zip(rows, part, strict=True)):
+                    made[name] = rows
+            elif part is not None:
+                made[name] = escaped(part, self._shared.binary, BLOBS)
+        return made
+
+
+def _globs(given: Any) -> tuple[re.Pattern[str], ...]:
+    """Read `trusted`."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ConfigError("trusted: give a list of names of tools")
+    names = list(given)
+    if not all(isinstance(name, str) and name for name in names):
+        raise ConfigError("trusted: names of tools are strings")
+    return tuple(re.compile(fnmatch.translate(name)) for name in names)
 
 
 def _key(given: Any) -> bytes | None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from checkrein.errors import ConfigError
 from checkrein_plugins.redaction.marks import MOST_VISIBLE, Hashes, Mark, Marks, mask, same
 
-ACTIONS = ("redact", "mask", "hash", "warn", "keep", "block")
+ACTIONS = ("redact", "mask", "hash", "pseudonym", "warn", "keep", "block")
 DIRECTIONS = ("requests", "responses", "arguments", "results")
 TOOL_KEYS = ("keep", "arguments", "results", "fields")
 
@@ -34,6 +34,8 @@ class Policy(NamedTuple):
     warned: frozenset[str] = frozenset()
     """Passed on, and told."""
     marks: Marks | None = None
+    pseudonyms: frozenset[str] = frozenset()
+    """Replaced by what stands for them in the session."""
 
 
 PLAIN = Policy()
@@ -139,6 +141,7 @@ def policy(
         len(kept) == len(chosen),
         frozenset(by_name["warn"]),
         marks or None,
+        frozenset(by_name["pseudonym"]),
     )
 
 
@@ -176,6 +179,15 @@ def tool_rules(per_tool: Any, categories: frozenset[str]) -> list[ToolRule]:
     return rules
 
 
+def tables(rows: Sequence[ToolRule]) -> list[Mapping[str, Action]]:
+    """All tables of category to action in these rules."""
+    found: list[Mapping[str, Action]] = []
+    for row in rows:
+        found += [table for table in (row.arguments, row.results) if table is not None]
+        found += row.fields.values()
+    return found
+
+
 def _optional(
     table: Mapping[str, Any], name: str, key: str, categories: frozenset[str]
 ) -> dict[str, Action] | None:
@@ -188,9 +200,9 @@ def tool_policy(
     arguments: Mapping[str, Action],
     results: Mapping[str, Action],
     hashes: Hashes,
+    keep: frozenset[str] = frozenset(),
 ) -> ToolPolicy:
     """Join the rules that match `name`; a later rule overrides an earlier one."""
-    keep: frozenset[str] = frozenset()
     fields: dict[str, Mapping[str, Action]] = {}
     for rule in rules:
         if rule.names.match(name):

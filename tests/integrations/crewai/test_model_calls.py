@@ -281,3 +281,32 @@ def test_functions_that_a_model_runs_itself_are_judged(rein):
         assert llm.call("go", available_functions=functions) == "sent to a"
         assert "not that" in llm.call("go", available_functions=functions)
     assert effects == ["a"]
+
+
+def test_a_streaming_crew_shows_filtered_chunks_only(rein):
+    road = Road(native=True, mode="sync")
+    llm = road.llm(f"write to {MAIL} now", chunk_size=5)
+    r = rein(Redaction())
+    with supervise(r) as session:
+        stream = road.crew(llm, [], stream=True).kickoff()
+        text = "".join(chunk.content for chunk in stream)
+        result = stream.result.raw
+    assert MAIL not in text
+    assert text == result
+    assert session.spend().tokens == 15
+
+
+def test_tasks_that_share_a_model_pay_for_their_own(rein):
+    """The model's own counters only ever grow: differences of them would charge each other."""
+    r = rein()
+    llm = ScriptedLLM(script=["one", "two", "three"], delay=0.05)
+    agents = [Agent(role=f"a{n}", goal="g", backstory="b", llm=llm) for n in range(3)]
+    tasks = [
+        Task(description="t", expected_output="x", agent=agent, async_execution=n < 2)
+        for n, agent in enumerate(agents)
+    ]
+    with supervise(r) as session:
+        Crew(agents=agents, tasks=tasks).kickoff()
+    used = [event.view["usage"] for event in session.events() if event.kind == "outcome"]
+    assert [sum(usage[key] for key in KEYS) for usage in used] == [15, 15, 15]
+    assert session.spend().tokens == 45

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .scenario import Scenario, Variant
+from .scenario import Scenario, Variant, says
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,73 @@ _LANGCHAIN = [
     ),
 ]  # fmt: skip
 
-DIFFERENCES: Sequence[Difference] = [*_PLAIN, *_LANGCHAIN]
+_TOLD = "CrewAI tells the model of every error that a tool raises: there is no setting to raise it"
+_REACT = (
+    "a ReAct tool call is text of the answer: what redacts answers has redacted its arguments "
+    "before the tool's own settings are asked"
+)
+_THREAD = (
+    "CrewAI runs a tool in a thread of its own, which cancelling the kickoff does not reach: the "
+    "call comes to its end, and is undone"
+)
+
+_CREWAI = [
+    Difference(
+        "tool_error_raised", "crewai", None, _TOLD, "test_crewai_tells_tool_errors",
+    ),
+    Difference(
+        "rollback_with_siblings", "crewai", None, _TOLD, "test_crewai_tells_tool_errors",
+    ),
+    Difference(
+        "twice_on_purpose", "crewai",
+        {
+            "effects": ["pay ann 10"],
+            "saw": ["paid 10 to ann", says("I tried reusing the same input")],
+            "journal": ["pay intent outcome:done", "pay intent outcome:not_done"],
+        },
+        "with ReAct CrewAI answers a repeated tool call itself and runs nothing",
+        "test_crewai_suppresses_a_repeated_call",
+        {"style": "react"},
+    ),
+    Difference(
+        "unknown_tool", "crewai", {"saw": ["Tool not found"]},
+        "CrewAI words the answer itself, without the name",
+        "test_crewai_answers_an_unknown_tool_itself",
+        {"style": "native"},
+    ),
+    Difference(
+        "unknown_tool", "crewai", {"journal": [], "calls": 2, "spans": [ROOT, CHAT, CHAT]},
+        "with ReAct CrewAI looks a tool up before its hooks are called: nothing is told of a name "
+        "that is none",
+        "test_crewai_answers_an_unknown_tool_itself",
+        {"style": "react"},
+    ),
+    Difference(
+        "cancelled", "crewai",
+        {
+            "journal": ["hang intent outcome:done"],
+            "spans": [f"{ROOT} !CancelledError", CHAT, f"{ROOT}/execute_tool hang",
+                      f"{ROOT}/execute_tool hang.undo"],
+        },
+        _THREAD, "test_crewai_cancelling_does_not_reach_the_tool",
+    ),
+    Difference(
+        "redacted_result", "crewai", {"journal": ["read intent outcome:done"]}, _REACT,
+        "test_crewai_react_call_is_text",
+        {"style": "react"},
+    ),
+    Difference(
+        "redacted_argument", "crewai",
+        {
+            "effects": ["note for [EMAIL]", "mail [EMAIL] from [EMAIL]"],
+            "journal": ["note intent outcome:done", "mail intent outcome:done"],
+            "models": ["scripted-1 intent outcome:done"] * 3,
+        },
+        _REACT, "test_crewai_react_call_is_text", {"style": "react"},
+    ),
+]  # fmt: skip
+
+DIFFERENCES: Sequence[Difference] = [*_PLAIN, *_LANGCHAIN, *_CREWAI]
 
 
 def of(scenario: Scenario, driver: str, variant: Variant) -> Difference | None:

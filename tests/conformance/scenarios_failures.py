@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from checkrein import Deny
+
 from .scenario import MODEL, Expect, Scenario, says, use
+from .world import Rules
 
 DONE = "intent outcome:done"
 
@@ -45,6 +48,23 @@ SCENARIOS = [
         ),
         tools=("steady", "collapse"),
         errors="raised",
+        forms=("parallel",),
+    ),
+    Scenario(
+        "halt_with_siblings",
+        "a result ends the run while a sibling is running: the sibling is undone too",
+        [(use("steady", text="x"), use("signal", text="y")), "never"],
+        Expect(
+            ["signal y", "steady x", "-steady x"],
+            [],
+            [f"steady {DONE}", f"signal {DONE} amended !Denied"],
+            models=[DONE],
+            final=None,
+            end="Denied",
+            session="FAILED partial",
+        ),
+        plugins=lambda: [Rules(post={"signal": Deny("that is enough", halt=True)})],
+        tools=("steady", "signal"),
         forms=("parallel",),
     ),
     Scenario(
@@ -122,20 +142,19 @@ SCENARIOS = [
         [
             (use("pay", to="a", amount=1), use("pay", to="b", amount=2)),
             use("pay", to="c", amount=3),
-            use("fail", reason="x"),
+            use("note", text="x"),
             "never",
         ],
         Expect(
-            ["pay a 1", "pay b 2", "pay c 3", "fail x", "-pay c 3", "-pay b 2", "-pay a 1"],
+            ["pay a 1", "pay b 2", "pay c 3", "-pay c 3", "-pay b 2", "-pay a 1"],
             ["paid 1 to a", "paid 2 to b", "paid 3 to c"],
-            [f"pay {DONE}"] * 3 + ["fail intent outcome:unknown !Broken needs_human"],
+            [f"pay {DONE}"] * 3 + ["note denied:denied"],
             models=[DONE] * 4,
             final=None,
-            end="Broken",
-            session="FAILED partial",
+            end="Denied",
+            session="FAILED rolled_back",
         ),
-        tools=("pay", "fail"),
-        errors="raised",
+        plugins=lambda: [Rules({"note": Deny("stop here", halt=True)})],
         forms=("sequential",),
     ),
 ]

@@ -90,6 +90,12 @@ class World:
             self.started.set()
             raise Broken(f"carrier down: {reason}")
 
+        def signal(text: str) -> str:
+            """Tell a waiting sibling that it may go on."""
+            do("signal", text=text)
+            self.started.set()
+            return f"signalled {text}"
+
         def stop(why: str) -> str:
             """Somebody stops the session while it runs."""
             do("stop")
@@ -97,13 +103,13 @@ class World:
             return "stopped"
 
         async def hang(text: str) -> str:
-            """Never return."""
+            """Take long enough to be cancelled."""
             import asyncio
 
             do("hang", text=text)
             self.started.set()
-            await asyncio.Event().wait()
-            return "never"
+            await asyncio.sleep(0.5)
+            return "hung"
 
         def mail(to: str, body: str) -> str:
             """Send a mail."""
@@ -113,7 +119,8 @@ class World:
         return {
             fn.__name__: fn
             for fn in (
-                pay, note, tick, read, fail, flaky, slow, steady, collapse, stop, hang, mail,
+                pay, note, tick, read, fail, flaky, slow, steady, collapse, signal,
+                stop, hang, mail,
             )
         }  # fmt: skip
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from checkrein.engine import Entry
-from checkrein.errors import Denied, InDoubt
+from checkrein.errors import CheckreinError, Denied, InDoubt
 from checkrein_integrations._shared.refusals import in_doubt
 from checkrein_integrations.crewai import results
 from checkrein_integrations.crewai.binding import DIRECT, NothingRan, binder_of
@@ -139,7 +139,7 @@ class ToolCall:
             if isinstance(error, Denied) and not error.halt:
                 raise error
             raise final(error)
-        if error is self.raised:
+        if error is self.raised and not isinstance(error, CheckreinError):
             # Given to the framework as a value: what raises is started again, up to six times.
             failure = f"Error executing tool: {error}"
             return ToolFailure(message=failure, reason=ToolFailureReason.EXCEPTION)

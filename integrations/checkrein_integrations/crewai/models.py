@@ -138,6 +138,7 @@ class ModelCall:
             dump=self._dump,
             load=self._load,
             usage=self._usage,
+            paid=lambda: self._usage(None),
         )
 
     def _start(

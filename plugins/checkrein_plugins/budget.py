@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Never, TypeAlias
 
-from pydantic import Field, StrictBool, StrictInt, StrictStr
+from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr
 
 from checkrein.call import Call
 from checkrein.errors import ConfigError
 from checkrein.hooks import Plugin
 from checkrein.verdicts import Deny, Hold, PreOne, PreVerdict
 from checkrein_plugins import _money
+from checkrein_plugins._calendar import Calendar, known_zone
 from checkrein_plugins._config import (
     MOST_STORED,
     Count,
@@ -33,6 +34,7 @@ from checkrein_plugins._prices import PriceBook, book_of
 if TYPE_CHECKING:
     from checkrein.rein import Rein
 
+Period: TypeAlias = Literal["hour", "day", "month"]
 Per: TypeAlias = Literal["session", "agent", "user", "tenant", "task", "tool", "model", "call"]
 
 UNKNOWN_INPUT_USD = 15.0
@@ -50,12 +52,19 @@ KEPT = 1024
 """Accounts of which the hold for one call is kept ready."""
 
 
+def _zone(name: str) -> str:
+    if not known_zone(name):
+        raise ValueError("must be a time zone of the IANA database, such as Europe/Berlin")
+    return name
+
+
 class _Settings(Settings):
     usd: Dollars | None = None
     tokens: Count | None = None
     calls: Count | None = None
     per: Per | Annotated[list[Per], Field(min_length=1)] = "session"
-    window: Seconds | None = None
+    window: Seconds | Period | None = None
+    timezone: Annotated[StrictStr, AfterValidator(_zone)] = "UTC"
     estimate_usd: Dollars | None = None
     estimate_tokens: Count | None = None
     max_output_tokens: Annotated[StrictInt, Field(ge=1)] = MAX_OUTPUT_TOKENS
@@ -71,8 +80,10 @@ class Budget(Plugin):
     of model calls and tool calls. 0 lets nothing through that costs something. Undo is never
     counted or stopped.
 
-    `per`: what has an account of its own; a list means one for each combination. `window`:
-    seconds after which what was spent no longer counts (sliding); None: it always counts.
+    `per`: what has an account of its own; a list means one for each combination. A session's
+    account is that of its whole run: sub-agents share it. `window`: seconds after which what
+    was spent no longer counts (sliding), or `hour`, `day`, `month`: the calendar's, in
+    `timezone` (default UTC); None: it always counts.
 
     `estimate_usd`, `estimate_tokens`: what one model call holds, in place of the estimate from
     its size. `max_output_tokens`: assumed where the request states none. `prices`: the user's
@@ -92,7 +103,8 @@ class Budget(Plugin):
         tokens: int | None = None,
         calls: int | None = None,
         per: Per | Sequence[Per] = "session",
-        window: float | None = None,
+        window: float | Period | None = None,
+        timezone: str = "UTC",
         estimate_usd: float | None = None,
         estimate_tokens: int | None = None,
         max_output_tokens: int = MAX_OUTPUT_TOKENS,
@@ -113,6 +125,7 @@ class Budget(Plugin):
                 "calls": calls,
                 "per": list(per) if isinstance(per, tuple) else per,
                 "window": window,
+                "timezone": timezone,
                 "estimate_usd": estimate_usd,
                 "estimate_tokens": estimate_tokens,
                 "max_output_tokens": max_output_tokens,
@@ -130,7 +143,13 @@ class Budget(Plugin):
         self._usd = None if settings.usd is None else _money.limit(settings.usd)
         self._tokens = settings.tokens
         self._calls = settings.calls
-        self._window = None if settings.window is None else float(settings.window)
+        window_ = settings.window
+        self._window = None if window_ is None or isinstance(window_, str) else float(window_)
+        self._calendar = None
+        if isinstance(window_, str):
+            self._calendar = Calendar(window_, settings.timezone)
+        elif settings.timezone != "UTC":
+            raise ConfigError("budget.timezone: has a meaning with window = hour, day or month")
         estimate = settings.estimate_usd
         self._estimate_usd = None if estimate is None else _money.price(estimate)
         self._estimate_tokens = settings.estimate_tokens
@@ -139,6 +158,8 @@ class Budget(Plugin):
         self._halt = True if settings.halt is None else settings.halt
         self._halt_calls = bool(settings.halt)
         slide = "" if self._window is None else f"@{self._window:g}s"
+        if self._calendar is not None:
+            slide = f"@{window_}"
         self._prefix = {
             unit: f"{self.name}/{unit}/{'+'.join(self._per)}{slide}/"
             for unit, limit in (
@@ -157,11 +178,14 @@ class Budget(Plugin):
             return None
         per = self._per
         if per == ("session",):
-            key = call.session
+            key = call.root or call.session
         else:
             if ("tool" in per and kind != "tool") or ("model" in per and kind != "model"):
                 return None
             key = _key(call, per)
+        if self._calendar is not None:
+            # A period is an account of its own: nothing has to slide out of it.
+            key = f"{self._calendar.now()}/{key}"
         holds: list[PreOne] = []
         if kind == "model":
             if self._usd is not None or self._tokens is not None:
@@ -254,6 +278,8 @@ class Budget(Plugin):
 
     def start(self, rein: Rein) -> None:
         """Refuse a second Budget of this Rein that counts into the same accounts."""
+        if self._calendar is not None:
+            self._calendar.clock = rein.clock
         mine = set(self.accounts())
         for _, other in rein.plugins:
             if isinstance(other, Budget) and other is not self and mine & set(other.accounts()):
@@ -312,6 +338,9 @@ def _joined(values: Sequence[str]) -> str:
 def _value(call: Call, dimension: str) -> str:
     if dimension == "call":
         return call.id
+    if dimension == "session":
+        # The whole run: a sub-agent spends its parent's money.
+        return call.root or call.session
     if dimension in ("tool", "model"):
         return call.name
     return getattr(call, dimension) or UNATTRIBUTED

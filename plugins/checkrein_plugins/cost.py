@@ -99,7 +99,8 @@ class Cost(Plugin):
             return Measured(usage=found, state="unpriced")
         if not fits:
             self._warn(call.name, "its usage reports more cached tokens than there were")
-        return Measured(found, cost, "reported" if sure and fits else "estimated")
+        source = "" if price is None else price.source
+        return Measured(found, cost, "reported" if sure and fits else "estimated", price=source)
 
     def _price(self, call: Call, usage: Usage) -> tuple[Price | None, bool]:
         """The price, and whether it is that of the model which answered."""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +202,7 @@ def test_per_tool_and_per_model_count_only_those() -> None:
         ({"calls": 1, "window": 0}, "budget.window: must be above 0"),
         ({"calls": 1, "window": -5}, "budget.window: must be above 0"),
         ({"calls": 1, "window": float("nan")}, "budget.window: must be a finite"),
-        ({"calls": 1, "window": "day"}, "budget.window"),
+        ({"calls": 1, "window": "year"}, "budget.window"),
         ({"calls": 1, "halt": "yes"}, "budget.halt"),
         ({"calls": 1, "name": "a/b"}, "budget.name"),
         ({"calls": 1, "estimate_usd": 1}, "budget.estimate_usd: has no meaning without usd"),
@@ -602,3 +603,66 @@ def test_a_window_slides() -> None:
         assert [go(), go(), go()] == [True, True, False]
     finally:
         rein.close()
+
+
+# Runs and calendars
+
+
+@HOW
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_sub_agent_spends_its_parents_money(how: str, kind: str, tmp_path: Path) -> None:
+    budget = Budget(usd=1, estimate_usd=0.45, prices=OWN)
+    rein = Rein(plugins=[budget, Cost(overlay=OWN)], store=store_of(kind, tmp_path))
+    calls: list[int] = []
+
+    def provider(**request: Any) -> Any:
+        calls.append(1)
+        return ANSWER
+
+    try:
+        with rein.session(agent="parent", on_error="keep") as run:
+            for agent in ("first", "second"):
+                ask_model(rein, provider, how, agent=agent)
+            with pytest.raises(BudgetExceeded):
+                ask_model(rein, provider, how, agent="third")
+            assert spent(rein, f"budget/usd/session/{run.id}") == (800_000_000, 0)
+            assert run.spend().nano_usd == 800_000_000
+        assert len(calls) == 2
+    finally:
+        rein.close()
+
+
+@pytest.mark.parametrize(
+    ("period", "zone", "times"),
+    [
+        ("day", "UTC", ["2026-03-01T23:59:59.999999+00:00", "2026-03-02T00:00:00+00:00"]),
+        ("day", "Europe/Berlin", ["2026-03-01T22:59:59+00:00", "2026-03-01T23:00:00+00:00"]),
+        ("month", "Asia/Kolkata", ["2026-03-31T18:29:59+00:00", "2026-03-31T18:30:00+00:00"]),
+        # The hour from two to three comes twice.
+        ("hour", "Europe/Berlin", ["2026-10-25T00:30:00+00:00", "2026-10-25T01:30:00+00:00"]),
+    ],
+)
+def test_a_period_of_the_calendar_begins_anew(period: Any, zone: str, times: list[str]) -> None:
+    before, after = (int(datetime.fromisoformat(t).timestamp() * 1e6) for t in times)
+    now = [before]
+    budget = Budget(calls=1, window=period, timezone=zone, per="user")
+    with Rein(plugins=[budget], clock=lambda: now[0]) as rein, rein.session(user="u"):
+        rein.call(str, 1)
+        with pytest.raises(BudgetExceeded):
+            rein.call(str, 1)
+        now[0] = after
+        rein.call(str, 1)
+        assert len(rein.store.balances(f"budget/calls/user@{period}/")) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"window": "week"}, "budget.window"),
+        ({"window": "day", "timezone": "Mars/Base"}, "budget.timezone: .*time zone"),
+        ({"timezone": "Europe/Berlin"}, "budget.timezone: has a meaning with window"),
+    ],
+)
+def test_bad_calendars_are_refused(settings: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Budget(calls=1, **settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Decimal
 from types import SimpleNamespace
@@ -32,7 +33,9 @@ def call(name: str = "mine", kind: CallKind = "model", **labels: str) -> Call:
 def measured(cost: Cost, usage: Usage | None, name: str = "mine", **outcome: Any) -> Measured:
     found = cost.measure(call(name), Outcome("done", usage=usage, **outcome))
     assert found is not None
-    return found
+    # Every price says where it is from.
+    assert bool(found.price) == (found.cost is not None)
+    return replace(found, price=None)
 
 
 # Cached tokens

@@ -15,7 +15,7 @@ PRICES = {"my-model": {"input": 3.0, "output": 15.0}}
 MESSAGES = [{"role": "user", "parts": [{"type": "text", "content": "look it up"}]}]
 
 
-def provider(**request: Any) -> dict[str, Any]:
+def provider(**_request: Any) -> dict[str, Any]:
     """Stand in for a model: each answer costs one cent."""
     return {"model": "my-model", "usage": {"prompt_tokens": 1000, "completion_tokens": 467}}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import os
 import signal
 import subprocess
@@ -666,3 +667,13 @@ def test_a_period_of_the_calendar_begins_anew(period: Any, zone: str, times: lis
 def test_bad_calendars_are_refused(settings: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Budget(calls=1, **settings)
+
+
+def test_the_example_of_a_shared_cap() -> None:
+    path = Path(__file__).resolve().parents[2] / "examples" / "shared_cap.py"
+    spec = importlib.util.spec_from_file_location("shared_cap", path)
+    assert spec is not None
+    assert spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    assert example.main() == (6, 2)

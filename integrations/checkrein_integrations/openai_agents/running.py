@@ -1,0 +1,240 @@
+"""Running agents: a session around the run, and its state kept where it is interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+
+from typing_extensions import TypedDict
+
+from checkrein._io import refuse_on_loop
+from checkrein.errors import ConfigError
+from checkrein.session import ACTIVE, active
+from checkrein_integrations._shared.responses import arguments_of, get
+from checkrein_integrations.openai_agents import states
+from checkrein_integrations.openai_agents.framework import (
+    RunConfig,
+    Runner,
+    RunResult,
+    RunResultStreaming,
+)
+from checkrein_integrations.openai_agents.runs import RUN, Run, begin, run_of
+from checkrein_integrations.openai_agents.supervision import (
+    config_of,
+    owner_of,
+    supervise_agent,
+)
+
+if TYPE_CHECKING:
+    from checkrein import Rein
+
+
+class RunnerOptions(TypedDict, total=False):
+    """What `Runner.run` takes beside the agent and its input."""
+
+    context: Any
+    max_turns: int | None
+    hooks: Any
+    run_config: RunConfig | None
+    error_handlers: Any
+    previous_response_id: str | None
+    auto_previous_response_id: bool
+    conversation_id: str | None
+    session: Any
+    """The SDK's own session, which keeps the conversation."""
+
+
+async def run(rein: Rein, agent: Any, input: Any, **options: Unpack[RunnerOptions]) -> RunResult:
+    """As `Runner.run`, under supervision, in the open session or one of its own.
+
+    A call that needs approval interrupts the run: the result has `interruptions`, the approvals
+    are in `rein.approvals`, and `resume` goes on. Run again on the same input in the same
+    session (`rein.session(id=...)`), it takes every answer that is recorded from the journal.
+    """
+    ready = Ready(rein, agent, options)
+    async with Around(rein, ready.agent.name) as around:
+        return await around.carry(ready, input)
+
+
+def run_sync(rein: Rein, agent: Any, input: Any, **options: Unpack[RunnerOptions]) -> RunResult:
+    """The sync twin of `run`. Raises `WouldBlock` on a thread whose event loop is running."""
+    result: RunResult = on_loop(run(rein, agent, input, **options), "run_sync")
+    return result
+
+
+def run_streamed(
+    rein: Rein, agent: Any, input: Any, **options: Unpack[RunnerOptions]
+) -> RunResultStreaming:
+    """As `Runner.run_streamed`, under supervision; read its `stream_events()` to the end."""
+    ready = Ready(rein, agent, options)
+    around = Around(rein, ready.agent.name)
+    return around.streamed(ready, input)
+
+
+class Ready:
+    """An agent and the settings of its run, supervised."""
+
+    def __init__(self, rein: Rein, agent: Any, options: RunnerOptions) -> None:
+        self.agent = supervise_agent(rein, agent)
+        owner = owner_of(self.agent)
+        assert owner is not None
+        given: Any = options.get("run_config")
+        if given is not None and not isinstance(given, RunConfig):
+            raise ConfigError(f"run_config: {type(given).__name__} is no RunConfig")
+        self.options: dict[str, Any] = {**options, "run_config": config_of(owner, given)}
+
+
+class Around:
+    """What is around one run: a session, and the `Run` by which its calls are told apart."""
+
+    def __init__(self, rein: Rein, agent: str, run: Run | None = None) -> None:
+        self.rein = rein
+        self._agent = agent
+        self._given = run
+        self.run: Run | None = None
+        self._own: Any = None
+
+    async def __aenter__(self) -> Self:
+        if self._given is None and active(self.rein) is None:
+            self._own = self.rein.session(agent=self._agent)
+            await self._own.__aenter__()
+        self.start()
+        return self
+
+    def start(self) -> Run:
+        """Make the run the current one; an outer one goes on."""
+        found = self._given or run_of(self.rein)
+        if found is None:
+            session = active(self.rein)
+            assert session is not None
+            found = begin(session)
+        self.run = found
+        RUN.set(found)
+        return found
+
+    async def __aexit__(self, *exc: object) -> None:
+        RUN.set(None)
+        if self._own is not None:
+            await self._own.__aexit__(*exc)
+
+    async def carry(self, ready: Ready, input: Any) -> RunResult:
+        """Run to the end, or to an interruption that a person has to decide."""
+        run = self.run
+        assert run is not None
+        while True:
+            run.waits.clear()
+            result = await Runner.run(ready.agent, input, **ready.options)
+            if not result.interruptions:
+                return result
+            state = self._past(result)
+            if state is None:
+                await self.suspend(run, result)
+                return result
+            input = state
+
+    def _past(self, result: Any) -> Any:
+        """The state to go on with where nobody is asked; None if a person has to decide.
+
+        The SDK interrupts a run for calls whose arguments it cannot read; ours refuse them.
+        """
+        run = self.run
+        assert run is not None
+        if run.waits or not all(unreadable(item) for item in result.interruptions):
+            return None
+        state = result.to_state()
+        for item in state.get_interruptions():
+            state.approve(item)
+        return state
+
+    async def suspend(self, run: Run, result: Any) -> None:
+        """Seal the run; its session stays open for whoever goes on."""
+        await states.seal(self.rein.async_io, run, self._agent, result.to_state())
+        run.session.waiting.add(f"openai-agents-{run.number}")
+
+    def streamed(self, ready: Ready, input: Any) -> RunResultStreaming:
+        """A streamed run. Its session is opened here, and ended when the stream is read."""
+        before, session = RUN.get(), ACTIVE.get()
+        if self._given is None and active(self.rein) is None:
+            self._own = self.rein.session(agent=self._agent)
+            self._own.__enter__()
+        run = self.start()
+        try:
+            result = Runner.run_streamed(ready.agent, input, **ready.options)
+        finally:
+            # The run has a context of its own: the caller's is as it was.
+            RUN.set(before)
+            ACTIVE.set(session)
+        return cast("RunResultStreaming", _streaming(result, self, ready, run))
+
+    async def ended(self, error: BaseException | None) -> None:
+        """The stream is over."""
+        if self._own is not None:
+            own, self._own = self._own, None
+            kind = None if error is None else type(error)
+            await own.__aexit__(kind, error, None)
+
+
+def unreadable(item: Any) -> bool:
+    """Whether a call's arguments are no JSON object."""
+    text = get(item.raw_item, "arguments")
+    return isinstance(text, str) and not isinstance(arguments_of(text), dict)
+
+
+class _Streaming(RunResultStreaming):
+    """A streamed run whose session ends with it."""
+
+    async def stream_events(self) -> AsyncIterator[Any]:
+        about: Any = self.__dict__["checkrein"]
+        around, ready, run = about
+        while True:
+            error: BaseException | None = None
+            try:
+                async for event in super().stream_events():
+                    yield event
+            except BaseException as raised:
+                error = raised
+                raise
+            finally:
+                if error is not None or not self.interruptions:
+                    await around.ended(error)
+            if not self.interruptions:
+                return
+            state = around._past(self)  # noqa: SLF001 - two halves of one run
+            if state is None:
+                await around.suspend(run, self)
+                await around.ended(None)
+                return
+            before, session = RUN.get(), ACTIVE.get()
+            RUN.set(run)
+            ACTIVE.set(run.session)
+            try:
+                again = Runner.run_streamed(ready.agent, state, **ready.options)
+            finally:
+                RUN.set(before)
+                ACTIVE.set(session)
+            self.__dict__.update(again.__dict__)
+
+
+def _streaming(result: Any, *about: Any) -> Any:
+    for field in dataclasses.fields(result):
+        assert hasattr(result, field.name)
+    object.__setattr__(result, "__class__", _Streaming)
+    result.__dict__["checkrein"] = about
+    return result
+
+
+def on_loop(coroutine: Any, what: str) -> Any:
+    """Run a coroutine on this thread's own loop, which clients of models stay bound to."""
+    refuse_on_loop(what, coroutine)
+    policy = asyncio.get_event_loop_policy()
+    try:
+        loop = policy.get_event_loop()
+    except RuntimeError:
+        loop = policy.new_event_loop()
+        policy.set_event_loop(loop)
+    if loop.is_closed():
+        loop = policy.new_event_loop()
+        policy.set_event_loop(loop)
+    return loop.run_until_complete(coroutine)

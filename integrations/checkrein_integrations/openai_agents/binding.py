@@ -124,12 +124,13 @@ def body_of(tool: FunctionTool) -> Body:
     fn: Any = cell_of(impl, "the_func")
     twin = declared_twin(tool)
     if twin is not None:
-        if getattr(fn, "__checkrein_tool__", None) is not twin or twin.fn is None:
+        plain = twin.fn
+        if plain is None or getattr(fn, "__checkrein_tool__", None) is not twin:
             raise ConfigError(
                 f"tool {tool.name} is made from a function that is decorated by @rein.tool in a "
                 "way that cannot be unwrapped; give function_tool the plain function"
             )
-        fn = twin.fn
+        fn = plain
     return cast("Body", with_cells(impl, the_func=tracked(fn)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from typing_extensions import TypedDict
 
@@ -128,13 +128,13 @@ class Around:
             result = await Runner.run(ready.agent, input, **ready.options)
             if not result.interruptions:
                 return result
-            state = self._past(result)
+            state = self.past(result)
             if state is None:
                 await self.suspend(run, result)
                 return result
             input = state
 
-    def _past(self, result: Any) -> Any:
+    def past(self, result: Any) -> Any:
         """The state to go on with where nobody is asked; None if a person has to decide.
 
         The SDK interrupts a run for calls whose arguments it cannot read; ours refuse them.
@@ -156,17 +156,30 @@ class Around:
     def streamed(self, ready: Ready, input: Any) -> RunResultStreaming:
         """A streamed run. Its session is opened here, and ended when the stream is read."""
         before, session = RUN.get(), ACTIVE.get()
-        if self._given is None and active(self.rein) is None:
-            self._own = self.rein.session(agent=self._agent)
-            self._own.__enter__()
-        run = self.start()
         try:
+            if self._given is None and active(self.rein) is None:
+                self._own = self.rein.session(agent=self._agent)
+                self._own.__enter__()
+            run = self.start()
             result = Runner.run_streamed(ready.agent, input, **ready.options)
         finally:
             # The run has a context of its own: the caller's is as it was.
             RUN.set(before)
             ACTIVE.set(session)
-        return cast("RunResultStreaming", _streaming(result, self, ready, run))
+        return _streaming(result, _About(self, ready, run))
+
+    def go_on(self, ready: Ready, state: Any) -> RunResultStreaming:
+        """Stream on from a state."""
+        run = self.run
+        assert run is not None
+        before, session = RUN.get(), ACTIVE.get()
+        try:
+            RUN.set(run)
+            ACTIVE.set(run.session)
+            return Runner.run_streamed(ready.agent, state, **ready.options)
+        finally:
+            RUN.set(before)
+            ACTIVE.set(session)
 
     async def ended(self, error: BaseException | None) -> None:
         """The stream is over."""
@@ -186,40 +199,50 @@ class _Streaming(RunResultStreaming):
     """A streamed run whose session ends with it."""
 
     async def stream_events(self) -> AsyncIterator[Any]:
-        about: Any = self.__dict__["checkrein"]
-        around, ready, run = about
-        while True:
-            error: BaseException | None = None
-            try:
-                async for event in super().stream_events():
-                    yield event
-            except BaseException as raised:
-                error = raised
-                raise
-            finally:
-                if error is not None or not self.interruptions:
-                    await around.ended(error)
-            if not self.interruptions:
-                return
-            state = around._past(self)  # noqa: SLF001 - two halves of one run
-            if state is None:
-                await around.suspend(run, self)
-                await around.ended(None)
-                return
-            before, session = RUN.get(), ACTIVE.get()
-            RUN.set(run)
-            ACTIVE.set(run.session)
-            try:
-                again = Runner.run_streamed(ready.agent, state, **ready.options)
-            finally:
-                RUN.set(before)
-                ACTIVE.set(session)
-            self.__dict__.update(again.__dict__)
+        about: _About = self.__dict__["checkrein"]
+        error: BaseException | None = None
+        events = super().stream_events()
+        try:
+            while True:
+                try:
+                    async for event in events:
+                        yield event
+                finally:
+                    if about.now is not None:
+                        # The result that the caller holds is the one that it ends with.
+                        self.__dict__.update(about.now.__dict__)
+                if not self.interruptions:
+                    return
+                state = about.around.past(self)
+                if state is None:
+                    await about.around.suspend(about.run, self)
+                    return
+                about.now = about.around.go_on(about.ready, state)
+                events = about.now.stream_events()
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            await about.around.ended(error)
+
+    def cancel(self, mode: Any = "immediate") -> None:
+        about: _About = self.__dict__["checkrein"]
+        if about.now is not None:
+            about.now.cancel(mode)
+        else:
+            super().cancel(mode)
 
 
-def _streaming(result: Any, *about: Any) -> Any:
-    for field in dataclasses.fields(result):
-        assert hasattr(result, field.name)
+@dataclasses.dataclass(slots=True)
+class _About:
+    around: Around
+    ready: Ready
+    run: Run
+    now: Any = None
+    """The streamed run that goes on where the first one was interrupted for nobody."""
+
+
+def _streaming(result: RunResultStreaming, about: _About) -> RunResultStreaming:
     object.__setattr__(result, "__class__", _Streaming)
     result.__dict__["checkrein"] = about
     return result

@@ -166,7 +166,7 @@ class Gate:
         if self.policy is None:
             raise cause
         if self._uncertain(job, cause):
-            return f"{in_doubt(self.tool.name)} It ended in: {cause}"
+            return in_doubt(self.tool.name)
         said = await maybe_invoke_function_tool_failure_error_function(
             function_tool=self.tool, context=job.context, error=cause
         )

@@ -266,6 +266,12 @@ def test_every_row_of_the_table_of_tokens_is_found(row: int, data: st.DataObject
     ]
 
 
+def test_a_telegram_token_is_found_inside_its_address() -> None:
+    token = "7135246801:AA" + "hT9_" * 8 + "x"
+    text = f"GET https://api.telegram.org/bot{token}/getMe"
+    assert [text[f.start : f.end] for f in scan(text, ["secret"])] == [token]
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [

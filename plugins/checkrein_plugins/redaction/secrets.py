@@ -19,7 +19,9 @@ _ALL_TOKENS = re.compile(rb"|".join(rb"(" + form + rb")" for _, form in TOKENS))
 def _token(data: bytes, start: int, end: int) -> Finding | None:
     """A run that begins like a token: its maker's form must fit, up to the end of the word."""
     if start and data[start - 1] in b"-_/" and data[start] != 104:
-        return None
+        if data[start - 1] != 47 or not data.startswith(b"bot", start):
+            return None
+        start += 3  # https://api.telegram.org/bot1234:AA...
     match = _ALL_TOKENS.match(data, start, end)
     if match is None or match.lastindex is None:
         return None
@@ -169,11 +171,13 @@ DETECTORS = (
     ),
     Detector(
         "token_by_middle", frozenset({"secret"}),
-        rb"[A-Za-z0-9_-]{8,}(?::AA[A-Za-z0-9_-]{33}|-us\d{1,2}\b"
+        rb"[A-Za-z0-9_-]{8,}(?::AA[A-Za-z0-9_-]{33}|-us\d{1,2}\b|AZDO[A-Za-z0-9]{4}\b"
+        rb"|JQQJ9[A-Za-z0-9]{20,40}\b"
         rb"|\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{20,}|\.atlasv1\.[A-Za-z0-9_-]{20,}"
         rb"|\.[a-f0-9]{64}|_mmk\b)"
         rb"|[A-Za-z0-9_~.]{3}\dQ~[A-Za-z0-9_~.-]{31,34}",
         (rb":AA[A-Za-z0-9_-]{8}", rb"[0-9a-f]{8}-us\d", rb"\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{12}",
+        rb"AZDO[A-Za-z0-9]{4}\b", rb"JQQJ9[A-Za-z0-9]{8}",
         rb"\.atlasv1\.", rb"\bpat[A-Za-z0-9]{14}\.",
             rb"\dQ~", rb"_mmk\b"),
         _token,

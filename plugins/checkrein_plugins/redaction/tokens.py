@@ -115,6 +115,28 @@ TOKENS: tuple[tuple[str, bytes], ...] = (
     ("posthog", rb"phx_[A-Za-z0-9]{40,60}"),
     ("telnyx", rb"KEY0[A-F0-9]{30,40}_[A-Za-z0-9]{22}"),
     ("workos", rb"sk_(?:test|live)_[A-Za-z0-9]{60,90}"),
+    ("together", rb"tgp_v1_[A-Za-z0-9_-]{43}"),
+    ("firecrawl", rb"fc-[a-f0-9]{32}"),
+    ("vercel", rb"vercel_blob_rw_[A-Za-z0-9]{16}_[A-Za-z0-9]{30}"),
+    ("cloudflare", rb"cf(?:ut|at|k)_[A-Za-z0-9]{40,60}"),
+    ("render", rb"rnd_[A-Za-z0-9]{28,40}"),
+    ("neon", rb"napi_[A-Za-z0-9]{60,70}"),
+    ("plaid", rb"access-(?:sandbox|development|production)"
+     rb"-[a-f0-9]{8}(?:-[a-f0-9]{4}){3}-[a-f0-9]{12}"),
+    ("hubspot", rb"pat-(?:na|eu|ap)\d-[a-f0-9]{8}-(?:[a-f0-9]{4}-){3}[a-f0-9]{12}"),
+    ("launchdarkly", rb"(?:sdk|api)-[a-f0-9]{8}-(?:[a-f0-9]{4}-){3}[a-f0-9]{12}"),
+    ("buildkite", rb"bk(?:ua|at|ct)_[a-f0-9]{40}"),
+    ("circleci", rb"CCI(?:PAT|PRJ)_[A-Za-z0-9]{22}_[a-f0-9]{40}"),
+    ("mapbox", rb"[st]k\.eyJ1[A-Za-z0-9_-]{40,200}\.[A-Za-z0-9_-]{20,30}"),
+    ("tailscale", rb"tskey-[a-z]{2,12}-[A-Za-z0-9]{8,24}(?:-[A-Za-z0-9]{20,48})?"),
+    ("jina", rb"jina_[a-f0-9]{32}[A-Za-z0-9_-]{28}"),
+    ("cerebras", rb"csk-[A-Za-z0-9]{40,60}"),
+    ("daytona", rb"dtn_[a-f0-9]{64}"),
+    ("browserbase", rb"bb_live_[A-Za-z0-9_-]{20,40}"),
+    ("cursor", rb"key_[a-f0-9]{64}"),
+    ("azure", rb"[A-Za-z0-9]{52}AZDO[A-Za-z0-9]{4}|[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4}"),
+    ("azure", rb"[A-Za-z0-9]{52}JQQJ9[A-Za-z0-9]{20,40}"),
+    ("zapier", rb"https://hooks\.zapier\.com/hooks/catch/\d{4,12}/[A-Za-z0-9]{5,20}"),
     ("slack", rb"https://hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9/_-]{20,120}"),
     ("teams", rb"https://[a-z0-9-]{1,60}\.webhook\.office\.com/webhookb2/[A-Za-z0-9@/-]{60,200}"),
     ("discord", rb"https://(?:(?:canary|ptb)\.)?discord(?:app)?\.com/api/webhooks/\d{15,21}/[\w-]{50,80}"),
@@ -136,6 +158,10 @@ HEADS = (
     rb"|AQVN|YC[A-Za-z0-9_-]{8}|t1\.[A-Za-z0-9_-]{10}|CLOJARS_|p8e-|v1\.0-[a-f0-9]{8}|API-[A-Z0-9]{8}|ops_eyJ|A3-|ABSK|live_"
     rb"|test_[a-f0-9]{8}|ZXlK|apify_|cloudinary://|sk_[a-f0-9]{8}|fw_[A-Za-z0-9]{8}|nvapi-|e2b_|phx_|KEY0"
     rb"|https://hooks\.slack\.com/|https://(?:(?:canary|ptb)\.)?discord(?:app)?\.com/api/webhooks/"
+    rb"|tgp_v1_|fc-[a-f0-9]{8}|vercel_blob_rw_|cf(?:ut|at|k)_|rnd_|napi_"
+    rb"|access-(?:sandbox|development|production)-|pat-(?:na|eu|ap)\d-|(?:sdk|api)-[a-f0-9]{8}-"
+    rb"|bk(?:ua|at|ct)_|CCI(?:PAT|PRJ)_|[st]k\.eyJ1|tskey-|jina_|csk-|dtn_[a-f0-9]{4}|bb_live_"
+    rb"|key_[a-f0-9]{8}|https://hooks\.zapier\.com/"
     rb"|https://[a-z0-9-]{1,60}\.webhook\.office\.com/|[12]/\d{8}"
 )
 """How tokens begin; what follows is cut out as one run and judged by `TOKENS`."""

@@ -121,8 +121,7 @@ TOKENS: tuple[tuple[str, bytes], ...] = (
     ("cloudflare", rb"cf(?:ut|at|k)_[A-Za-z0-9]{40,60}"),
     ("render", rb"rnd_[A-Za-z0-9]{28,40}"),
     ("neon", rb"napi_[A-Za-z0-9]{60,70}"),
-    ("plaid", rb"access-(?:sandbox|development|production)"
-     rb"-[a-f0-9]{8}(?:-[a-f0-9]{4}){3}-[a-f0-9]{12}"),
+    ("plaid", rb"access-(?:sandbox|development|production)-[a-f0-9]{8}(?:-[a-f0-9]{4,12}){4}"),
     ("hubspot", rb"pat-(?:na|eu|ap)\d-[a-f0-9]{8}-(?:[a-f0-9]{4}-){3}[a-f0-9]{12}"),
     ("launchdarkly", rb"(?:sdk|api)-[a-f0-9]{8}-(?:[a-f0-9]{4}-){3}[a-f0-9]{12}"),
     ("buildkite", rb"bk(?:ua|at|ct)_[a-f0-9]{40}"),

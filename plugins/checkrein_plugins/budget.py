@@ -30,6 +30,7 @@ from checkrein_plugins._config import (
 from checkrein_plugins._estimate import input_tokens, output_tokens
 from checkrein_plugins._money import ToolPrices
 from checkrein_plugins._prices import PriceBook, book_of
+from checkrein_plugins._soft import Soft, Step, check_steps
 
 if TYPE_CHECKING:
     from checkrein.rein import Rein
@@ -70,6 +71,7 @@ class _Settings(Settings):
     max_output_tokens: Annotated[StrictInt, Field(ge=1)] = MAX_OUTPUT_TOKENS
     unpriced: Literal["estimate", "deny"] = "estimate"
     halt: StrictBool | None = None
+    soft: list[Step] = Field(default_factory=list)
     name: Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_.-]+$")] = "budget"
 
 
@@ -91,6 +93,8 @@ class Budget(Plugin):
     (`estimate`) or is refused (`deny`).
 
     `halt`: whether a refusal ends the run. Default: it does for usd and tokens, not for calls.
+    `soft`: what happens before the cap, from a share of it on: `{"at": 0.8, "do": "warn"}`, and
+    `cheaper` (with `model`), `ask` (with `more`), `best_effort`, `halt`; see the documentation.
     `name`: begins the accounts' names; two Budgets that count the same thing need two.
 
     Raises `ConfigError` for a key or value that cannot be used.
@@ -112,6 +116,7 @@ class Budget(Plugin):
         prices: PriceBook | Mapping[str, Any] | None = None,
         unpriced: Literal["estimate", "deny"] = "estimate",
         halt: bool | None = None,
+        soft: Sequence[Mapping[str, Any]] = (),
         name: str = "budget",
         **unknown: Never,
     ) -> None:
@@ -131,10 +136,14 @@ class Budget(Plugin):
                 "max_output_tokens": max_output_tokens,
                 "unpriced": unpriced,
                 "halt": halt,
+                "soft": list(soft) if isinstance(soft, tuple) else soft,
                 "name": name,
             },
             "budget",
         )
+        check_steps(settings.soft)
+        self._steps = settings.soft
+        self._soft: Soft | None = None
         self._tools = ToolPrices(tool_prices, "budget")
         self._book = book_of(prices, "budget.prices")
         self._per: tuple[str, ...] = _dimensions(settings.per)
@@ -173,6 +182,16 @@ class Budget(Plugin):
 
     def pre_call(self, call: Call) -> PreVerdict:
         """State what the call may cost at most, as far as can be told before it runs."""
+        verdict = self._holds(call)
+        if self._soft is None or type(verdict) is not tuple:
+            return verdict
+        return self._soft.apply(call, verdict, self._again)
+
+    def _again(self, call: Call) -> tuple[PreOne, ...]:
+        verdict = self._holds(call)
+        return verdict if type(verdict) is tuple else (verdict,)  # type: ignore[return-value]  # told by its type
+
+    def _holds(self, call: Call) -> PreVerdict:
         kind = call.kind
         if kind == "undo":
             return None
@@ -280,6 +299,8 @@ class Budget(Plugin):
         """Refuse a second Budget of this Rein that counts into the same accounts."""
         if self._calendar is not None:
             self._calendar.clock = rein.clock
+        if self._steps:
+            self._soft = Soft(self._steps, rein, self._window, self.name)
         mine = set(self.accounts())
         for _, other in rein.plugins:
             if isinstance(other, Budget) and other is not self and mine & set(other.accounts()):

@@ -276,6 +276,11 @@ def test_a_telegram_token_is_found_inside_its_address() -> None:
     ("text", "value"),
     [
         ('algolia_key := "k3jd82hf91kal0s9d8f7g6h5j4k3l2m1"', "k3jd82hf91kal0s9d8f7g6h5j4k3l2m1"),
+        (
+            "GITEA_TOKEN=4d5f02646593a6cdac1d09a99f21f5127ca1181b",
+            "4d5f02646593a6cdac1d09a99f21f5127ca1181b",
+        ),
+        ("ALGOLIA_ADMIN_KEY=224c1108906525a6012a5d4b292647a8", "224c1108906525a6012a5d4b292647a8"),
         ("SNYK_TOKEN=8a3c9e5d-1b7f-4c2a-9e8d-7f6b5a4c3d2e", "8a3c9e5d-1b7f-4c2a-9e8d-7f6b5a4c3d2e"),
         (
             "curl -H 'X-Api-Key: RG26AcQpcD6wfg1MsPujJkyFdCNTKy1A'",

@@ -99,6 +99,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_+=-]{20,200}")
 _NO_SECRET_KEY = re.compile(
     rb"primary|foreign|sort|public|cache|partition|dict|hash|index|map|idempot|object|lookup|item"
 )
+_ENVIRONMENT = re.compile(rb"(?:TOKEN|[A-Z0-9]_KEY) ?=\Z")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _HEX = re.compile(r"[0-9a-fA-F]{16,128}")
 _NAME = re.compile(
@@ -155,6 +156,8 @@ def _keyed(data: bytes, start: int, end: int) -> Finding | None:
         # "password Tr0ub4dor": without a sign in between it has to look like nothing else.
         if not any(char.isdigit() for char in value):
             return None
+    if _ENVIRONMENT.search(name[0]) and not _NO_SECRET_KEY.search(before_name + key):
+        key += b" secret"  # API_TOKEN=..., as it stands in an environment
     judged = value if quoted else value.rstrip(":.)")
     return Finding(at, end, "secret", "keyed") if _secret_like(judged, key, quoted) else None
 

@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 _SIBLINGS = ("checkrein_plugins.", "checkrein_integrations.")
 _BESIDE = {
     "demo": "Play the demo: an agent at a refund desk, supervised.",
+    "policy": "Check, explain, test and rehearse policies.",
     "redact": "Redact files or a pipe: private data and secrets.",
 }
 """Commands of the siblings in this distribution -> what they do."""

@@ -36,7 +36,7 @@ class Fired:
 
 
 class Deciding:
-    """The rules of all layers against calls. Immutable: a changed policy is another object."""
+    """The rules of all layers against calls. A changed policy is another object."""
 
     def __init__(
         self, layers: Sequence[Layer], name: str, balance: Balance, session: SessionView
@@ -50,6 +50,8 @@ class Deciding:
             for label, counter in layer.counters.items():
                 self._counters[label] = (*self._counters.get(label, ()), counter)
         self._plans: dict[tuple[str, str, str, str], _Plan] = {}
+        self.given: Mapping[str, float] | None = None
+        """Values of counters instead of what the store holds, for rehearsals."""
 
     def plan(self, call: Call) -> _Plan:
         """Rules and counters of calls like this one."""
@@ -128,6 +130,8 @@ class Deciding:
     # -- counters
 
     def _count(self, name: str, call: Call) -> int | float:
+        if self.given is not None:
+            return self.given.get(name, 0)
         counter = self._counters[name][0]
         total = self._balance(self._account(counter, call))
         return total if counter.settings.sum is None else total / NANO
@@ -137,12 +141,12 @@ class Deciding:
         whose = call.session if per == "session" else getattr(call, per)
         return f"{self.name}/{counter.name}/{per}/{whose}"
 
-    def counters_of(self, call: Call) -> list[tuple[str, int]]:
-        """(account, amount) that a call adds to the counters if it runs."""
+    def counted(self, call: Call) -> list[tuple[str, int, str]]:
+        """(counter, amount, unit) that a call adds if it runs."""
         return [
-            (hold.account, hold.amount)
-            for hold in (self._hold(counter, call) for counter in self.plan(call).counters)
-            if isinstance(hold, Hold)
+            (counter.name, hold.amount, hold.unit)
+            for counter in self.plan(call).counters
+            if isinstance(hold := self._hold(counter, call), Hold)
         ]
 
     def _hold(self, counter: Counter, call: Call) -> Hold | Deny:

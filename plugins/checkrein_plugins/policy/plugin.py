@@ -79,7 +79,7 @@ class Policy(Plugin):
 
     def start(self, rein: Rein) -> None:
         """Refuse a policy whose guards are not there, and two that would share counters."""
-        self._rein = rein
+        self.attach(rein)
         running: set[str] = set()
         for name, other in rein.plugins:
             running |= {name, str(getattr(other, "name", "") or "")}
@@ -95,6 +95,10 @@ class Policy(Plugin):
                         f"{layer.document.name}: guards: {guard} must run beside this policy, and "
                         f"it does not; add [plugins.{guard}]"
                     )
+
+    def attach(self, rein: Rein) -> None:
+        """Read counters and sessions from this Rein."""
+        self._rein = rein
 
     def _balance(self, account: str) -> int:
         if self._rein is None:

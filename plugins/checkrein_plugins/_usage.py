@@ -13,7 +13,7 @@ a gateway often answers in another provider's shape.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from checkrein.call import Usage
@@ -27,8 +27,11 @@ _COUNT_KEYS = ("input_tokens", "prompt_tokens", "promptTokenCount", "prompt_toke
 def usage_of(response: Any, provider: str = "") -> Usage | None:
     """The usage that `response` reports; None if it reports none.
 
-    `response`: a response object or dict, a chat message of LangChain, or the usage part
-    alone. `provider` (`openai`, `anthropic`, `google`, `langchain`) settles the style where the
+    `response`: a response object or dict, a chat message of LangChain, the usage part alone, or
+    a list of the chunks of a stream. Counts of providers' chunks are cumulative, so the largest
+    stands; those of LangChain's chunks are parts, and are added.
+
+    `provider` (`openai`, `anthropic`, `google`, `langchain`) settles the style where the
     keys would mislead.
 
     Raises `ValueError` where a count is negative, not finite or not a number, and
@@ -36,6 +39,8 @@ def usage_of(response: Any, provider: str = "") -> Usage | None:
     """
     if provider not in _PROVIDERS:
         raise ConfigError(f"provider {provider!r}: use one of {', '.join(_PROVIDERS[1:])}")
+    if isinstance(response, (list, tuple)):
+        response = _joined(response)
     raw = _get(response, *_USAGE_KEYS)
     if raw is None:
         if _get(response, *_COUNT_KEYS) is None:
@@ -46,6 +51,43 @@ def usage_of(response: Any, provider: str = "") -> Usage | None:
         return None
     vendor = "" if provider == "langchain" else provider
     return Usage(**counts, model=_model(response), provider=vendor)  # type: ignore[arg-type]  # counts by name
+
+
+def _joined(chunks: Sequence[Any]) -> dict[str, Any]:
+    """The chunks of a stream as one response."""
+    joined: dict[str, Any] = {}
+    usage: dict[str, Any] = {}
+    for chunk in chunks:
+        # Anthropic's first chunk has the message with its input; the Responses API's last has
+        # the response.
+        whole = _get(chunk, "message", "response")
+        for source in (chunk, whole):
+            name = _model(source)
+            if name and "model" not in joined:
+                joined["model"] = name
+            raw = _get(source, *_USAGE_KEYS)
+            if raw is not None:
+                parts = _get(raw, "input_token_details") is not None or hasattr(
+                    source, "usage_metadata"
+                )
+                _take(usage, raw, add=parts and _get(raw, "prompt_token_count") is None)
+    return {**joined, "usage": usage} if usage else joined
+
+
+def _take(usage: dict[str, Any], raw: Any, *, add: bool) -> None:
+    """Merge one report into `usage`: counts are added, or the largest stands."""
+    dump = getattr(raw, "model_dump", None)
+    fields = raw if isinstance(raw, Mapping) else dump() if callable(dump) else vars(raw)
+    for key, value in fields.items():
+        if isinstance(value, Mapping) or hasattr(value, "model_dump"):
+            _take(usage.setdefault(key, {}), value, add=add)
+        elif type(value) in (int, float):
+            known = usage.get(key, 0)
+            # A count that is none must stay one: it is refused where counts are read.
+            bad = value < 0 or known < 0 or value != value  # noqa: PLR0124 - not a number
+            usage[key] = -1 if bad else known + value if add else max(known, value)
+        elif value is not None:
+            usage.setdefault(key, value)
 
 
 MOST_TOKENS = 10**12

@@ -86,6 +86,9 @@ class Cost(Plugin):
             except ValueError as error:
                 self._warn(call.name, f"its usage cannot be used: {error}")
                 return _UNPRICED
+        if usage is None and outcome.error is not None:
+            # It may have been served: what a budget held is charged, and it is an estimate.
+            return Measured(state="estimated")
         if usage is None:
             self._warn(call.name, "its response reports no usage")
             return _UNPRICED

@@ -107,7 +107,7 @@ def test_an_unknown_model_is_unpriced_and_warned_of_once(caplog: pytest.LogCaptu
 def test_missing_usage_is_unpriced_even_where_the_price_is_known() -> None:
     assert measured(Cost(), None, "gpt-4o", value="text") == Measured(state="unpriced")
     failed = Outcome("unknown", error=TimeoutError())
-    assert Cost().measure(call("gpt-4o"), failed) == Measured(state="unpriced")
+    assert Cost().measure(call("gpt-4o"), failed) == Measured(state="estimated")
 
 
 def test_an_explicit_zero_stays_zero() -> None:
@@ -454,3 +454,79 @@ def test_a_session_adds_up_what_its_calls_cost(how: str) -> None:
         ("mine", 4_500_000, "reported"),
         ("who", None, "unpriced"),
     ]
+
+
+# Streams
+
+
+@pytest.mark.parametrize(
+    ("chunks", "wanted"),
+    [
+        # OpenAI: the last chunk; a gateway that repeats what there is so far.
+        (
+            [
+                {"model": "m", "choices": []},
+                {"model": "m", "usage": {"prompt_tokens": 9, "completion_tokens": 1}},
+                {"model": "m", "usage": {"prompt_tokens": 9, "completion_tokens": 5}},
+            ],
+            Usage(9, 5, model="m"),
+        ),
+        # Anthropic: input and cache at the beginning, output so far with each delta.
+        (
+            [
+                {
+                    "type": "message_start",
+                    "message": {
+                        "model": "c",
+                        "usage": {
+                            "input_tokens": 3,
+                            "cache_read_input_tokens": 90,
+                            "cache_creation_input_tokens": 0,
+                            "output_tokens": 1,
+                        },
+                    },
+                },
+                {"type": "content_block_delta", "delta": {"text": "x"}},
+                {"type": "message_delta", "usage": {"output_tokens": 7}},
+            ],
+            Usage(93, 7, cache_read_tokens=90, model="c"),
+        ),
+        # Google: every chunk has all there is so far.
+        (
+            [
+                {"usageMetadata": {"promptTokenCount": 4, "candidatesTokenCount": 1}},
+                {"usageMetadata": {"promptTokenCount": 4, "candidatesTokenCount": 6}},
+            ],
+            Usage(4, 6),
+        ),
+        # LangChain: parts, to be added.
+        (
+            [
+                SimpleNamespace(
+                    usage_metadata={"input_tokens": 8, "output_tokens": 0, "total_tokens": 8}
+                ),
+                SimpleNamespace(
+                    usage_metadata={"input_tokens": 0, "output_tokens": 2, "total_tokens": 2}
+                ),
+                SimpleNamespace(
+                    usage_metadata={"input_tokens": 0, "output_tokens": 3, "total_tokens": 3}
+                ),
+            ],
+            Usage(8, 5),
+        ),
+        ([{"choices": []}, {"choices": []}], None),
+        ([], None),
+    ],
+)
+def test_usage_of_a_stream(chunks: Any, wanted: Usage | None) -> None:
+    assert usage_of(chunks) == wanted
+
+
+def test_usage_of_a_stream_that_is_no_count_is_refused() -> None:
+    with pytest.raises(ValueError, match="completion_tokens"):
+        usage_of(
+            [
+                {"usage": {"prompt_tokens": 1, "completion_tokens": -4}},
+                {"usage": {"prompt_tokens": 1, "completion_tokens": 2}},
+            ]
+        )

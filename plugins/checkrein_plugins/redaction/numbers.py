@@ -172,8 +172,6 @@ _INNER_SHAPE = _form(_INNER_FORM, shape=True)
 
 def _is_hopeless(shape: bytes) -> bool:
     """Whether nothing of this shape is a number, or holds one."""
-    if len(shape) > _LONGEST:
-        return False
     return not (_checks_for(shape) or _ZERO_SHAPE.fullmatch(shape) or _INNER_SHAPE.search(shape))
 
 
@@ -182,10 +180,11 @@ def _number(data: bytes, start: int, end: int) -> Finding | None:
     shape = data[start:end].translate(_AS_SHAPE)
     if shape in _hopeless or (shape in _DATES and data[start : start + 2] in (b"19", b"20")):
         return None
-    if shape not in _known and _is_hopeless(shape):
-        if len(_hopeless) < _REMEMBERED:
+    # Short shapes come again and again; a text of random figures shall not be judged for nothing.
+    if len(shape) <= 16 and len(_known) < _REMEMBERED and shape not in _known:
+        if _is_hopeless(shape):
             _hopeless.add(shape)
-        return None
+            return None
     if not (start and data[start - 1 : start].isalnum()):
         if end - start <= _LONGEST:
             found = _at(data, start, end, shape)

@@ -46,7 +46,8 @@ _BY = {
     "model": ("name", "kind = 'model'"),
     **{name: (name, "1") for name in ("agent", "task", "user", "tenant", "role")},
 }
-_NAMED = "(SELECT id FROM sessions s WHERE s.sid = t.value)"
+# Totals of a damaged file, whose sessions are gone in part, are shown all the same.
+_NAMED = "coalesce((SELECT id FROM sessions s WHERE s.sid = t.value), '')"
 _UPSERT = (
     f"INSERT INTO rollups VALUES (?, ?, ?, ?{', ?' * len(KEPT)}) "
     "ON CONFLICT (dimension, level, bucket, value) DO UPDATE SET "

@@ -23,7 +23,8 @@ from checkrein.verdicts import Ask, Deny, Hold, PreOne, PreVerdict
 from checkrein_plugins._config import listed, read, refuse_twins, refuse_unknown
 from checkrein_plugins._patterns import Matcher, fold_pattern, globs, names, nothing
 from checkrein_plugins.guardrails import _paths
-from checkrein_plugins.guardrails._arguments import ArgumentCheck, billionths, contradictions
+from checkrein_plugins.guardrails._arguments import ArgumentCheck, billionths
+from checkrein_plugins.guardrails._contradictions import contradictions
 from checkrein_plugins.guardrails._rules import Action, RuleSettings, ScopeSettings
 
 if TYPE_CHECKING:

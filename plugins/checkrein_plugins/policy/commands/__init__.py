@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import typer
 
+from checkrein_plugins.policy.commands.cases import test
 from checkrein_plugins.policy.commands.check import check, schema
 from checkrein_plugins.policy.commands.diff import diff
 from checkrein_plugins.policy.commands.explain import explain
 from checkrein_plugins.policy.commands.replay import replay
-from checkrein_plugins.policy.commands.test import test
 
 app = typer.Typer(
     help="Check, explain, test and rehearse policies.",

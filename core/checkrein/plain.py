@@ -273,7 +273,12 @@ def _asked(chain: Sequence[Impl], call: Call, given: list[Any]) -> list[tuple[st
         for part in verdict if type(verdict) is tuple else (verdict,):
             if part is None:
                 continue
-            if type(part) is not Hold or part.on_refused != "deny" or malformed(part):
+            if (
+                type(part) is not Hold
+                or part.on_refused != "deny"
+                or part.unit in ("usd", "tokens")  # what it costs goes on the bill
+                or malformed(part)
+            ):
                 return None
             notes.append((impl.plugin, part))
     return notes

@@ -44,7 +44,7 @@ def costs(
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="Rows, the dearest first.")] = 50,
     as_csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values.")] = False,
 ) -> int:
-    """What calls cost, by agent, model, user or another dimension. Times are in quarter hours."""
+    """Add up what calls cost, by model, agent, user and more. Times are in quarter hours."""
     if as_csv and out.as_json:
         raise ConfigError("--csv and --json: use one of them")
     begin, end = _time("--since", since, zone), _time("--until", until, zone)

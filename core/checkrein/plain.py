@@ -276,7 +276,8 @@ def _asked(chain: Sequence[Impl], call: Call, given: list[Any]) -> list[tuple[st
             if (
                 type(part) is not Hold
                 or part.on_refused != "deny"
-                or part.unit in ("usd", "tokens")  # what it costs goes on the bill
+                or part.unit not in ("calls", "seconds")  # what it costs goes on the bill
+                or part.settle not in ("keep", "release", "measured")  # records of their own
                 or malformed(part)
             ):
                 return None

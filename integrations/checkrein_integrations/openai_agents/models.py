@@ -75,6 +75,8 @@ class SupervisedModel(Model):
         self._supervision = supervision
         self._given = model
         self._inner: Model | None = model if isinstance(model, Model) else None
+        self._provider: ModelProvider | None = None
+        """Where the name was looked up last."""
 
     @property
     def checkrein_rein(self) -> Rein:
@@ -86,21 +88,23 @@ class SupervisedModel(Model):
         """How the agents of this model are supervised."""
         return self._supervision.settings
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in ("_supervision", "_given", "_inner"):
-            raise AttributeError(name)
-        return getattr(self.resolved(), name)
+    def _supports_default_prompt_cache_key(self) -> bool:
+        """Whether the SDK may add a cache key of its own; asked by that name."""
+        own = getattr(self.resolved(), "_supports_default_prompt_cache_key", None)
+        return bool(own()) if callable(own) else False
 
     def resolved(self) -> Model:
         """The model behind it; a name is looked up where the run says so."""
-        if self._inner is not None:
-            return self._inner
+        if isinstance(self._given, Model):
+            return self._given
         provider = PLACE.get()[0]
-        name = self._given if isinstance(self._given, str) else None
-        if provider is not None:
-            model = provider.get_model(name)
-            return model.resolved() if isinstance(model, SupervisedModel) else model
-        self._inner = self._supervision.resolve(name)
+        if self._inner is None or provider is not self._provider:
+            if provider is None:
+                model = self._supervision.resolve(self._given)
+            else:
+                model = provider.get_model(self._given)
+            self._provider = provider
+            self._inner = model.resolved() if isinstance(model, SupervisedModel) else model
         return self._inner
 
     def named(self) -> str:

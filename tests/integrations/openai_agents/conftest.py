@@ -119,7 +119,7 @@ async def streamed(rein: Rein, agent: Any, given: Any = "go", **options: Any) ->
     )
 
 
-def agent_of(model: ScriptedModel, *tools: Any, **settings: Any) -> Agent[Any]:
+def agent_of(model: ScriptedModel | str, *tools: Any, **settings: Any) -> Agent[Any]:
     return Agent(**{"name": "a", "model": model, "tools": list(tools), **settings})
 
 

@@ -45,7 +45,8 @@ def pins_of(rein: Rein, configured: Mapping[str, tuple[str, Mapping[str, Any]]])
             continue
         pin = getattr(plugin, "pin", None)
         if callable(pin):
-            use, options = pin()
+            pinned: Any = pin()
+            use, options = pinned
         elif name in configured:
             use, options = configured[name]
         else:

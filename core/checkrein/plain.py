@@ -103,9 +103,11 @@ class Plain:
         call_id = self.ids.new()
         step = next(session.steps)
         holds: Sequence[HoldRow] = ()
+        verdicts: list[list[str]] = []
+        call: Any = None
+        given: list[Any] = []
         if self.pre:
             call = self._call(tool, dict(arguments), session, call_id, step, parent)
-            given: list[Any] = []
             notes = _asked(self.pre, call, given)
             if notes is None or call.arguments != arguments:
                 return self._engine(tool, arguments, session, call, given)

@@ -77,7 +77,7 @@ def _joined(chunks: Sequence[Any]) -> dict[str, Any]:
 def _take(usage: dict[str, Any], raw: Any, *, add: bool) -> None:
     """Merge one report into `usage`: counts are added, or the largest stands."""
     dump = getattr(raw, "model_dump", None)
-    fields = raw if isinstance(raw, Mapping) else dump() if callable(dump) else vars(raw)
+    fields: Any = raw if isinstance(raw, Mapping) else dump() if callable(dump) else vars(raw)
     for key, value in fields.items():
         if isinstance(value, Mapping) or hasattr(value, "model_dump"):
             _take(usage.setdefault(key, {}), value, add=add)

@@ -210,7 +210,7 @@ class _Streaming(RunResultStreaming):
                 finally:
                     if about.now is not None:
                         # The result that the caller holds is the one that it ends with.
-                        self.__dict__.update(about.now.__dict__)
+                        vars(self).update(vars(about.now))
                 if not self.interruptions:
                     return
                 state = about.around.past(self)
@@ -244,7 +244,7 @@ class _About:
 
 def _streaming(result: RunResultStreaming, about: _About) -> RunResultStreaming:
     object.__setattr__(result, "__class__", _Streaming)
-    result.__dict__["checkrein"] = about
+    vars(result)["checkrein"] = about
     return result
 
 

@@ -220,7 +220,7 @@ class UrlGuard(Plugin):
         if not self._in_text:
             return None
         for found in _IN_TEXT.finditer(text):
-            url = found.group().rstrip(".,;:!?)]}")
+            url = str(found.group()).rstrip(".,;:!?)]}")
             # A path or a comment in a text is no URL: without a scheme only a name counts.
             if url.startswith("//") and "." not in url.partition("?")[0][2:].partition("/")[0]:
                 continue

@@ -183,7 +183,7 @@ def _invalid(document: Document, error: ValidationError) -> list[Fault]:
             name = str(key[-1])
             text = f"unknown key{near(name, allowed)}; allowed: {', '.join(allowed)}"
         elif item["type"] == "literal_error":
-            text = f"must be one of {item['ctx']['expected'].replace(' or ', ', ')}"
+            text = f"must be one of {item.get('ctx', {})['expected'].replace(' or ', ', ')}"
         elif item["type"] == "missing":
             key = (*key, str(item["loc"][-1]))
         found.append(fault(document, key, text))

@@ -39,7 +39,7 @@ def mark_of(value: str, category: str, subtype: str, marks: Marks | None) -> str
     """What stands in place of `value`."""
     if marks is not None:
         make = marks.get(category)
-        if make is same or (make is not None and subtype not in WHOLE and len(value) < LONG):
+        if make is not None and (make is same or (subtype not in WHOLE and len(value) < LONG)):
             return make(value)
     return placeholder(category)
 

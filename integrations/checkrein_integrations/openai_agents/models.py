@@ -164,6 +164,12 @@ def _request(args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     return {**dict(zip(_ORDER, args, strict=False)), **kwargs}
 
 
+def split(request: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """A request as the SDK passes it: a model may have other names for its first parameters."""
+    rest = {key: value for key, value in request.items() if key not in _ORDER}
+    return [request[name] for name in _ORDER], rest
+
+
 def name_of(model: Any) -> str:
     """The name under which a model object is known to policies and prices."""
     for field in ("model", "model_name"):
@@ -290,7 +296,8 @@ class ModelJob:
     async def respond(self, call: Call, exact: dict[str, Any]) -> Any:
         """Call the model; its filtered answer in the one shape."""
         model, request = self.changed(call, exact)
-        response = await model.get_response(**request)
+        args, kwargs = split(request)
+        response = await model.get_response(*args, **kwargs)
         self.spent = usage_of(response, call.name)
         if self.openers:
             items = Answer(self.channels(call)).items(response.output)

@@ -1,28 +1,29 @@
-"""Going on with a run that waited for an approval, in this process or another."""
+"""Going on with a run that waited for an approval, or whose process has died."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from checkrein.errors import ApprovalPending, ConfigError, Conflict
 from checkrein.session import ACTIVE
 from checkrein_integrations._shared.leases import lease_on, settled
-from checkrein_integrations._shared.responses import get
 from checkrein_integrations.openai_agents import states
 from checkrein_integrations.openai_agents.framework import RunResult, RunState
 from checkrein_integrations.openai_agents.running import (
     Around,
     Ready,
     RunnerOptions,
+    call_of,
     on_loop,
     unreadable,
 )
-from checkrein_integrations.openai_agents.runs import RUN
+from checkrein_integrations.openai_agents.runs import RUN, Run
+from checkrein_integrations.openai_agents.states import Standing
 
 if TYPE_CHECKING:
     from checkrein import Rein
-    from checkrein_integrations.openai_agents.runs import Run
 
 _PATIENCE = 3600.0
 """Seconds that a second resumer waits for the first."""
@@ -31,116 +32,150 @@ _PATIENCE = 3600.0
 async def aresume(
     rein: Rein, token: str, target: Any, **options: Unpack[RunnerOptions]
 ) -> RunResult:
-    """Go on with the run of `target` (an agent, or a function that makes it) that waits.
+    """Go on with a run of `target` (an agent, or a function that makes it).
 
-    Returns what `run` returns. Who comes while another one goes on waits for it, and gets the
-    same result out of the journal: no model is entered twice. Raises `Conflict` for a token
-    that is unknown or used, `ApprovalPending` while nobody has decided, `PayloadUnreadable`
-    for a state that was altered, and what the run raises.
+    `token` is an approval that the run waits for, or the id of a session whose process has died.
+    Returns what `run` returns; what is recorded is neither asked nor done nor paid again. Who
+    comes while another one goes on waits for it, and gets the same result out of the journal:
+    no model is entered twice.
+
+    Raises `Conflict` for a token that is unknown or used, `ApprovalPending` while nobody has
+    decided, `PayloadUnreadable` for a state that was altered, and what the run raises.
     """
-    session = _session(rein, token)
+    found = _Found(rein, token)
     agent = target() if callable(target) and not hasattr(target, "handoffs") else target
     ready = Ready(rein, agent, options)
-    waited = False
     while True:
-        with lease_on(rein, session) as lease:
+        with lease_on(rein, found.session) as lease:
             if lease is not None:
-                sealed = _sealed(rein, session, token)
-                if not sealed.newest:
-                    raise _used(token)
-                tree = states.opened(rein, sealed)
-                if _gone_on(rein, session, sealed):
-                    raise _used(token)
+                standing, tree = found.standing()
                 async with lease:
-                    run = states.restored(lease.session, tree)
+                    run = states.restored(lease.session, standing, tree)
                     lease.session.waiting.discard(f"openai-agents-{run.number}")
-                    result = await _go_on(rein, ready, run, tree)
-                    if not result.interruptions:
-                        await states.close(rein.async_io, run)
-                    return result
-        if waited:
-            raise _used(token)
-        waited = True
-        found = await _after(rein, session, token, ready)
-        if found is not None:
-            return found
+                    return await _go_on(rein, ready, run, tree)
+        result = await _other(rein, found, ready)
+        if result is not None:
+            return result
 
 
 def resume(rein: Rein, token: str, target: Any, **options: Unpack[RunnerOptions]) -> RunResult:
-    """The sync twin of `aresume`."""
+    """The sync twin of `aresume`. Raises `WouldBlock` where a loop is running."""
     result: RunResult = on_loop(aresume(rein, token, target, **options), "resume")
     return result
 
 
-async def _go_on(rein: Rein, ready: Ready, run: Run, tree: Any) -> RunResult:
-    state: Any = await RunState.from_string(
-        ready.agent, tree["state"], context_override=ready.options.get("context")
-    )
-    open_calls = {
-        (id, name)
-        for token, (id, name) in tree["waits"].items()
-        if rein.approvals.fresh(token).state == "pending"
-    }
-    for item in state.get_interruptions():
-        call = (str(get(item.raw_item, "call_id") or ""), str(item.tool_name or ""))
-        # The record decides, in the call itself: a no is told to the model there.
-        if unreadable(item) or call not in open_calls:
-            state.approve(item)
+class _Found:
+    """The run that a token belongs to."""
+
+    def __init__(self, rein: Rein, token: str) -> None:
+        self._rein = rein
+        self._token = token
+        self._approval = False
+        request = rein.approvals.get(token)
+        if request is not None:
+            if request.state == "pending" and request.expires > rein.clock():
+                raise ApprovalPending(token, call_id=request.call, tool=request.tool)
+            self.session = request.session
+            self._approval = True
+        elif rein.store.session(token) is not None:
+            self.session = token
+        else:
+            raise Conflict(
+                f"{token} is neither an approval nor a session that is known here; "
+                "`checkrein approvals` and `checkrein sessions` list them"
+            )
+
+    def standing(self) -> tuple[Standing, Mapping[str, Any]]:
+        """Where the run stands, and what is kept of it. Raises where it cannot go on."""
+        rein, token = self._rein, self._token
+        if not self._approval:
+            standing = states.last(rein, self.session)
+            if standing is None:
+                raise ConfigError(
+                    f"session {token} holds no run of run(rein, agent, ...) that is kept "
+                    "(record='all')"
+                )
+            if standing.kind == states.ENDED:
+                raise Conflict(f"session {token}: its run has come to its end")
+            for waits in standing.tokens:
+                record = rein.approvals.fresh(waits)
+                if record.state == "pending":
+                    raise ApprovalPending(waits, call_id=record.body["call"])
+        else:
+            found = states.waiting(rein, self.session, token)
+            if found is None:
+                raise ConfigError(
+                    f"approval {token} was not asked for in a run of run(rein, agent, ...): use "
+                    "rein.resume(token)"
+                )
+            standing = found
+            if token not in standing.tokens:
+                raise self.used()
+        return standing, states.kept(rein, self.session, standing)
+
+    def used(self) -> Conflict:
+        """The error for a token that somebody has used."""
+        return Conflict(f"{self._token} was used: its run has gone on already")
+
+
+async def _go_on(rein: Rein, ready: Ready, run: Run, tree: Mapping[str, Any]) -> RunResult:
+    given: Any = tree.get("input")
+    if "state" in tree:
+        given = await _state(rein, ready, tree)
     before, session = RUN.get(), ACTIVE.get()
     around = Around(rein, ready.agent.name, run)
     try:
         ACTIVE.set(run.session)
         around.start()
-        return await around.carry(ready, state)
+        return await around.carry(ready, given)
     finally:
         ACTIVE.set(session)
         RUN.set(before)
 
 
-async def _after(rein: Rein, session: str, token: str, ready: Ready) -> RunResult | None:
+async def _state(rein: Rein, ready: Ready, tree: Mapping[str, Any]) -> Any:
+    """The SDK's state, to go on with every call that is decided or needs no person."""
+    context = ready.options.get("context")
+    state: Any = await RunState.from_string(
+        ready.agent, tree["state"], **({} if context is None else {"context_override": context})
+    )
+    undecided = {
+        tuple(call)
+        for token, call in tree.get("waits", {}).items()
+        if rein.approvals.fresh(token).state == "pending"
+    }
+    for item in state.get_interruptions():
+        # The record decides, in the call itself: a no is told to the model there.
+        if unreadable(item) or call_of(item) not in undecided:
+            state.approve(item)
+    return state
+
+
+async def _other(rein: Rein, found: _Found, ready: Ready) -> RunResult | None:
     """Wait for whoever goes on with the run; its result, out of the journal.
 
-    None where the run is free again: it is there to be gone on with.
+    None where nobody goes on with it any more, and it has not ended.
     """
-    row = rein.store.session(session)
+    row = rein.store.session(found.session)
     if row is None or row.state != "ACTIVE":
-        raise _used(token)
+        raise found.used()
+    standing, tree = found.standing()
     deadline = time.monotonic() + _PATIENCE
-    await rein.async_io.wait(lambda: settled(rein, session), deadline, "the resumed run")
-    row = rein.store.session(session)
-    sealed = _sealed(rein, session, token)
-    if row is None or row.state != "COMPLETED" or not sealed.newest:
+    await rein.async_io.wait(
+        lambda: settled(rein, found.session) or _ended(rein, found.session, standing),
+        deadline, "the resumed run",
+    )  # fmt: skip
+    if not _ended(rein, found.session, standing):
         return None
-    tree = states.opened(rein, sealed)
-    replay = states.restored(rein.session(id=session), tree)
-    return await _go_on(rein, ready, replay, tree)
+    # Every answer is recorded: nothing is asked, done or paid; a session that is over lets
+    # nothing else through.
+    run = states.restored(rein.session(id=found.session), standing, tree)
+    return await _go_on(rein, ready, run, tree)
 
 
-def _session(rein: Rein, token: str) -> str:
-    """The session of a token that has been decided."""
-    request = rein.approvals.get(token)
-    if request is None:
-        raise Conflict(f"approval {token} is unknown here; `checkrein approvals` lists them")
-    if request.state == "pending" and request.expires > rein.clock():
-        raise ApprovalPending(token, call_id=request.call, tool=request.tool)
-    return request.session
-
-
-def _sealed(rein: Rein, session: str, token: str) -> states.Sealed:
-    found = states.find(rein, session, token)
-    if found is None:
-        raise ConfigError(
-            f"approval {token} was not asked for in a run of run(rein, agent, ...): use "
-            "rein.resume(token)"
-        )
-    return found
-
-
-def _gone_on(rein: Rein, session: str, sealed: states.Sealed) -> bool:
-    """Whether the run has been taken to its end since it was sealed."""
-    later = rein.store.events(session=session, kinds=(states.ENDED,), reverse=True, limit=1)
-    return any(event.seq > sealed.seq for event in later)
-
-
-def _used(token: str) -> Conflict:
-    return Conflict(f"approval {token} was used: its run has gone on already")
+def _ended(rein: Rein, session: str, standing: Standing) -> bool:
+    """Whether a run has come to its end since."""
+    events = rein.store.events(session=session, kinds=(states.ENDED,), reverse=True, limit=100)
+    return any(
+        event.seq > standing.seq and event.view.get("number") == standing.number for event in events
+    )

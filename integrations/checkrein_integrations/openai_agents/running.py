@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from typing_extensions import TypedDict
 
-from checkrein._io import refuse_on_loop
+from checkrein._io import finish, refuse_on_loop
 from checkrein.errors import ConfigError
 from checkrein.session import ACTIVE, active
 from checkrein_integrations._shared.responses import arguments_of, get
@@ -19,6 +19,7 @@ from checkrein_integrations.openai_agents.framework import (
     Runner,
     RunResult,
     RunResultStreaming,
+    RunState,
 )
 from checkrein_integrations.openai_agents.runs import RUN, Run, begin, run_of
 from checkrein_integrations.openai_agents.supervision import (
@@ -95,38 +96,52 @@ class Around:
         self._given = run
         self.run: Run | None = None
         self._own: Any = None
+        self._before: Run | None = None
+        self._outer = False
+        """It is part of another run, which is gone on with as a whole."""
 
     async def __aenter__(self) -> Self:
         if self._given is None and active(self.rein) is None:
             self._own = self.rein.session(agent=self._agent)
             await self._own.__aenter__()
-        self.start()
+        self._before = RUN.get()
         return self
 
-    def start(self) -> Run:
-        """Make the run the current one; an outer one goes on."""
+    def start(self, input: Any = None) -> Run:
+        """Make the run the current one; an outer one, and one that waits for this state, goes on.
+
+        What was told to a state of the SDK's decides nothing: the records do.
+        """
         found = self._given or run_of(self.rein)
+        self._outer = found is not None and self._given is None
         if found is None:
             session = active(self.rein)
             assert session is not None
-            found = begin(session)
+            standing = states.last(self.rein, session.id) if isinstance(input, RunState) else None
+            if standing is not None and standing.kind == states.SUSPENDED:
+                found = states.restored(
+                    session, standing, states.kept(self.rein, session.id, standing)
+                )
+            else:
+                found = begin(session)
         self.run = found
         RUN.set(found)
         return found
 
     async def __aexit__(self, *exc: object) -> None:
-        RUN.set(None)
+        RUN.set(self._before)
         if self._own is not None:
             await self._own.__aexit__(*exc)
 
     async def carry(self, ready: Ready, input: Any) -> RunResult:
         """Run to the end, or to an interruption that a person has to decide."""
-        run = self.run
-        assert run is not None
+        run = self.start(input) if self.run is None else self.run
+        if self._given is None and not self._outer:
+            await states.started(self.rein.async_io, run, self._agent, input)
         while True:
-            run.waits.clear()
             result = await Runner.run(ready.agent, input, **ready.options)
             if not result.interruptions:
+                await self.over(run)
                 return result
             state = self.past(result)
             if state is None:
@@ -141,16 +156,25 @@ class Around:
         """
         run = self.run
         assert run is not None
-        if run.waits or not all(unreadable(item) for item in result.interruptions):
+        if not all(unreadable(item) for item in result.interruptions):
             return None
         state = result.to_state()
         for item in state.get_interruptions():
             state.approve(item)
         return state
 
+    async def over(self, run: Run) -> None:
+        """The run came to its end."""
+        session = run.session
+        # Of a run that is read out of the journal again, nothing new is written.
+        if not self._outer and self.rein.opened(session.id) is session:
+            await states.ended(self.rein.async_io, run)
+
     async def suspend(self, run: Run, result: Any) -> None:
         """Seal the run; its session stays open for whoever goes on."""
-        await states.seal(self.rein.async_io, run, self._agent, result.to_state())
+        open_calls = {call_of(item) for item in result.interruptions}
+        run.waits = {t: call for t, call in run.waits.items() if tuple(call) in open_calls}
+        await states.suspended(self.rein.async_io, run, self._agent, result.to_state())
         run.session.waiting.add(f"openai-agents-{run.number}")
 
     def streamed(self, ready: Ready, input: Any) -> RunResultStreaming:
@@ -160,7 +184,9 @@ class Around:
             if self._given is None and active(self.rein) is None:
                 self._own = self.rein.session(agent=self._agent)
                 self._own.__enter__()
-            run = self.start()
+            run = self.start(input)
+            if not self._outer:
+                finish(states.started(self.rein.sync_io, run, self._agent, input))
             result = Runner.run_streamed(ready.agent, input, **ready.options)
         finally:
             # The run has a context of its own: the caller's is as it was.
@@ -189,6 +215,11 @@ class Around:
             await own.__aexit__(kind, error, None)
 
 
+def call_of(item: Any) -> tuple[str, str]:
+    """(id of the tool call, name of its tool) of an interruption."""
+    return str(get(item.raw_item, "call_id") or ""), str(item.tool_name or "")
+
+
 def unreadable(item: Any) -> bool:
     """Whether a call's arguments are no JSON object."""
     text = get(item.raw_item, "arguments")
@@ -212,6 +243,7 @@ class _Streaming(RunResultStreaming):
                         # The result that the caller holds is the one that it ends with.
                         vars(self).update(vars(about.now))
                 if not self.interruptions:
+                    await about.around.over(about.run)
                     return
                 state = about.around.past(self)
                 if state is None:

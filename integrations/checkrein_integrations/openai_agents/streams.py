@@ -88,10 +88,13 @@ class Streamed:
         if self._shown:
             await self._queue.put(AnswerRetracted("asked again", shown=True, replaced=True))
             self._shown = False
+        from checkrein_integrations.openai_agents.models import split
+
         self._kept, self._last = [], None
         channels = job.channels(call)
         delivery = Delivery(channels) if job.openers else None
-        stream: Any = model.stream_response(**request)
+        args, kwargs = split(request)
+        stream: Any = model.stream_response(*args, **kwargs)
         try:
             async for event in stream:
                 self._count(event, call.name)

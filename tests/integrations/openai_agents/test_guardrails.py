@@ -129,8 +129,8 @@ def test_what_it_meets_all_the_same_ends_the_run(rein, verdict):
 
 def test_a_replaced_result_ends_the_run(rein):
     r = rein(Rules(post=lambda call, outcome: Replace("x")))
+    tool = guarded_pay(r, before=False, after=True)
     with pytest.raises(ConfigError, match="cannot carry out"):
-        tool = guarded_pay(r, before=False, after=True)
         plain(agent_of(ScriptedModel([ask(call("pay", amount=5))]), tool))
 
 

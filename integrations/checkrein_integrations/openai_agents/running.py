@@ -230,7 +230,7 @@ class _Streaming(RunResultStreaming):
     """A streamed run whose session ends with it."""
 
     async def stream_events(self) -> AsyncIterator[Any]:
-        about: _About = self.__dict__["checkrein"]
+        about: _About = vars(self)["checkrein"]
         error: BaseException | None = None
         events = super().stream_events()
         try:
@@ -258,7 +258,7 @@ class _Streaming(RunResultStreaming):
             await about.around.ended(error)
 
     def cancel(self, mode: Any = "immediate") -> None:
-        about: _About = self.__dict__["checkrein"]
+        about: _About = vars(self)["checkrein"]
         if about.now is not None:
             about.now.cancel(mode)
         else:

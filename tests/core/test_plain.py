@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkrein import Plugin, Rein
+from checkrein import Hold, Plugin, Rein
+from checkrein.errors import BudgetExceeded
 
 
 class Watcher(Plugin):
@@ -67,6 +68,47 @@ def both(fn: Any, *args: Any, store: str = "memory:") -> None:
     assert not long.plain.possible
     assert recorded(long, fn, *args) == (seen, events)
     assert [kind for kind, *_ in events][:2] == ["session_started", "intent"]
+
+
+class Holds(Plugin):
+    """Two of each call fit."""
+
+    name = "holds"
+
+    def pre_call(self, call):
+        return Hold("a", 1, "calls", 2, None, "keep"), None
+
+
+def calls(rein: Rein, x: Any) -> Any:
+    return [rein.call(gives, x), rein.call(gives, x), rein.call(gives, x)]
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_the_same_events_and_balances_with_holds(kind, tmp_path) -> None:
+    found = []
+    for plugins in ([Holds()], [Holds(), Watcher()]):
+        number = len(found)
+        store = "memory:" if kind == "memory" else f"sqlite:///{tmp_path}/{number}.db"
+        rein = Rein(plugins, store=store)
+        assert rein.plain.possible is (number == 0)
+        with rein.session(agent="a", on_error="keep") as session:
+            with pytest.raises(BudgetExceeded):
+                calls(rein, "v")
+            with pytest.raises(BudgetExceeded):
+                rein.call(fails, "v")
+        balance = rein.store.balance("a")
+        assert balance is not None
+        assert (balance.spent, balance.held) == (2, 0)
+        found.append(
+            [
+                (event.kind, event.attempt, {k: v for k, v in event.view.items() if k != "us"})
+                for event in session.events()
+            ]
+        )
+        rein.close()
+    # The first event names the plugins, which differ.
+    assert found[0][1:] == found[1][1:]
+    assert [kind for kind, *_ in found[0]].count("denied") == 2
 
 
 values = st.one_of(

@@ -69,40 +69,24 @@ _USE = {
 #     agent = create_agent(model, tools, middleware=[CheckreinMiddleware(rein)])
 """,
     "crewai": """
-# Use it. This version has no adapter for crewai: put the functions behind the tools under
-# supervision. The crew's model calls are then not looked at, and a refusal reaches the model as
-# the tool's error.
+# Use it:
 #
 #     from checkrein import Rein
-#     from crewai.tools import tool
+#     from checkrein_integrations.crewai import supervise
 #
 #     rein = Rein.from_file("{name}")
-#
-#     @tool("charge")
-#     def charge(customer: str, amount: int) -> str:
-#         "Charge a customer."
-#         return rein.call(charge_card, customer, amount)
-#
-#     with rein.session(agent="billing"):
+#     with rein.session(agent="billing"), supervise(rein):
 #         crew.kickoff()
 """,
     "openai-agents": """
-# Use it. This version has no adapter for openai_agents: put the functions behind the tools under
-# supervision. The agent's model calls are then not looked at; failure_error_function=None lets a
-# refusal end the run instead of reaching the model as text.
+# Use it:
 #
-#     from agents import Runner, function_tool
 #     from checkrein import Rein
+#     from checkrein_integrations.openai_agents import run
 #
 #     rein = Rein.from_file("{name}")
-#
-#     @function_tool(failure_error_function=None)
-#     async def charge(customer: str, amount: int) -> str:
-#         "Charge a customer."
-#         return await rein.acall(charge_card, customer, amount)
-#
 #     async with rein.session(agent="billing"):
-#         await Runner.run(agent, "charge c1")
+#         result = await run(rein, agent, "charge c1")
 """,
 }
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from checkrein.errors import ConfigError
+from checkrein_integrations._shared import requests
 
 Part = dict[str, Any]
 Message = Mapping[str, Any]
@@ -184,29 +185,4 @@ def history(
     messages: Sequence[Message], before: Sequence[Message], after: Sequence[Message]
 ) -> list[Any]:
     """The messages of a request after plugins changed them; untouched ones are the originals."""
-    if len(before) == len(after):
-        return [rebuilt(m, o, n) for m, o, n in zip(messages, before, after, strict=True)]
-    # Some were added or taken out: what is equal to an original, in order, is that original.
-    result: list[Any] = []
-    start = 0
-    for new in after:
-        for index in range(start, len(before)):
-            if before[index] == new:
-                result.append(messages[index])
-                start = index + 1
-                break
-        else:
-            result.append(created(new))
-    return result
-
-
-def offered(tools: Sequence[Any], before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
-    """The tools of a request after plugins took some out. Raises `ConfigError` for others."""
-    if list(before) == list(after):
-        return list(tools)
-    kept: list[Any] = []
-    for new in after:
-        if new not in before:
-            raise ConfigError("a plugin changed a tool's definition: tools can only be taken out")
-        kept.append(tools[list(before).index(new)])
-    return kept
+    return requests.history(messages, before, after, rebuilt, created)

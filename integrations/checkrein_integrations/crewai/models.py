@@ -10,7 +10,7 @@ from checkrein.call import ToolInfo, Usage
 from checkrein.engine import Entry
 from checkrein.errors import ConfigError
 from checkrein.tools import Tool as Declared
-from checkrein_integrations._shared import chat
+from checkrein_integrations._shared import chat, requests
 from checkrein_integrations.crewai import answers
 from checkrein_integrations.crewai.framework import (
     BaseLLM,
@@ -185,7 +185,9 @@ class ModelCall:
         rest = chat.history(rest, before["messages"], exact["messages"])
         changes["messages"] = [*system, *rest]
         if exact["tools"] != before["tools"]:
-            changes["tools"] = chat.offered(self.offered, before["tools"], exact["tools"]) or None
+            changes["tools"] = (
+                requests.offered(self.offered, before["tools"], exact["tools"]) or None
+            )
         return changes
 
     def _guarded(self, functions: Mapping[str, Any]) -> dict[str, Any]:

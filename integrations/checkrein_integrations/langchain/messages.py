@@ -22,6 +22,7 @@ from langchain_core.messages import (
 from langchain_core.tools import BaseTool
 
 from checkrein.errors import ConfigError
+from checkrein_integrations._shared import requests
 
 Part = dict[str, Any]
 
@@ -230,29 +231,4 @@ def history(
     after: Sequence[Mapping[str, Any]],
 ) -> list[BaseMessage]:
     """The messages of a request after plugins changed them; untouched ones are the originals."""
-    if len(before) == len(after):
-        return [rebuilt(m, o, n) for m, o, n in zip(messages, before, after, strict=True)]
-    # Some were added or taken out: what is equal to an original, in order, is that original.
-    result: list[BaseMessage] = []
-    start = 0
-    for new in after:
-        for index in range(start, len(before)):
-            if before[index] == new:
-                result.append(messages[index])
-                start = index + 1
-                break
-        else:
-            result.append(created(new))
-    return result
-
-
-def offered(tools: Sequence[Any], before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
-    """The tools of a request after plugins took some out. Raises `ConfigError` for others."""
-    if list(before) == list(after):
-        return list(tools)
-    kept: list[Any] = []
-    for new in after:
-        if new not in before:
-            raise ConfigError("a plugin changed a tool's definition: tools can only be taken out")
-        kept.append(tools[list(before).index(new)])
-    return kept
+    return requests.history(messages, before, after, rebuilt, created)

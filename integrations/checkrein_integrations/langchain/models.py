@@ -15,6 +15,7 @@ from checkrein.call import ToolInfo, Usage
 from checkrein.engine import Entry
 from checkrein.errors import ApprovalPending, ConfigError, Unencodable
 from checkrein.tools import Tool
+from checkrein_integrations._shared import requests
 from checkrein_integrations.langchain import messages as shape
 from checkrein_integrations.langchain.channels import Channels
 from checkrein_integrations.langchain.execution import RUNNING, Execution
@@ -269,7 +270,7 @@ class _Job:
                 {"role": "system", "parts": exact["system"] or []},
             )
         if exact["tools"] != before["tools"]:
-            changes["tools"] = shape.offered(request.tools, before["tools"], exact["tools"])
+            changes["tools"] = requests.offered(request.tools, before["tools"], exact["tools"])
         model = request.model
         if call.name != self.model:
             model = changes["model"] = self._other(call.name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from checkrein.errors import ConfigError
 from checkrein_integrations.demo import killed
 from checkrein_integrations.demo.application import application, prepare
 from checkrein_integrations.demo.cast import Cast
+from checkrein_integrations.demo.interrupts import Interrupts
 from checkrein_integrations.demo.spans import Spans
 from checkrein_integrations.demo.stage import Stage
 from checkrein_integrations.demo.world import World
@@ -51,20 +51,22 @@ def tell(
     real = _real_model(model)
     cap = REAL_CAP if real is not None else CAP
     prepare(place, cap=cap)
-    before = _ends_as_ctrl_c_does()
     try:
-        with World(place) as world, killed.waiting_agent(place) as worker:
-            cast = _play(
-                stage, world, worker,
-                real=real, cap=cap, approver=approver, how=how, traced=traced,
-            )  # fmt: skip
+        with (
+            Interrupts() as interrupts,
+            World(place) as world,
+            killed.waiting_agent(place) as worker,
+        ):
+            with interrupts.insist():
+                cast = _play(
+                    stage, world, worker,
+                    real=real, cap=cap, approver=approver, how=how, traced=traced,
+                )  # fmt: skip
             if spans:
                 stage.table("Spans", ("span, duration, effect",), [(s,) for s in traced.tree()])
                 stage.facts["spans"] = traced.tree()
             _where_next(stage, place, cast)
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
         traced.close()
     every = len(traced.finished())
     if otlp is not None:
@@ -75,15 +77,6 @@ def tell(
     stage.close()
     arrived = otlp is None or traced.sent == every
     return 0 if _as_it_should(stage.facts) and arrived else 1
-
-
-def _ends_as_ctrl_c_does() -> dict[signal.Signals, Any]:
-    """Let a kill and a closed terminal end the demo so: no process of it must stay behind."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:  # as nohup has it
-            signal.signal(number, signal.default_int_handler)
-    return before
 
 
 def _play(

@@ -170,6 +170,38 @@ def test_an_interrupted_demo_leaves_nothing_running(tmp_path, number):
     assert services(folder) == []
 
 
+UNHEARD = """
+import os, signal, time, weakref
+from checkrein_integrations.demo.interrupts import Interrupts
+
+class Thing:
+    pass
+
+def gone(_):
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.01)
+
+thing = Thing()
+watched = weakref.ref(thing, gone)
+try:
+    with Interrupts() as interrupts:
+        with interrupts.insist():
+            del thing
+            print("not heard", flush=True)
+            time.sleep(60)
+        print("never reached")
+except KeyboardInterrupt:
+    print("heard")
+"""
+
+
+def test_an_interrupt_that_python_discards_is_raised_again():
+    done = subprocess.run(
+        [sys.executable, "-c", UNHEARD], capture_output=True, text=True, timeout=50
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "not heard\nheard\n", "")
+
+
 def test_spans_go_to_a_collector(tmp_path):
     got = []
 

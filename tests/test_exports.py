@@ -10,7 +10,8 @@ from checkrein import errors, hooks
 
 CORE = """
 Rein Plugin hookimpl Call Outcome Rewrite Deny Ask Answer Hold Replace Retry Fallback Approved
-Rejected Undo Skip Present Absent Measured StreamFilter ToolInfo Usage Session Spend errors
+Rejected Undo Skip Unchecked Present Absent Measured StreamFilter ToolInfo Usage Session Spend
+errors
 """.split()
 HEAVY = """
 asyncio pydantic sqlite3 typer rich click ruamel re2 genai_prices jsonschema_rs simpleeval

@@ -29,6 +29,7 @@ from checkrein.verdicts import (
     Retry,
     Rewrite,
     Skip,
+    Unchecked,
     Undo,
 )
 
@@ -57,6 +58,7 @@ __all__ = [
     "Spend",
     "StreamFilter",
     "ToolInfo",
+    "Unchecked",
     "Undo",
     "Usage",
     "__version__",

@@ -14,7 +14,17 @@ from checkrein.call import Call, Outcome, ToolInfo
 from checkrein.codec import encode_arguments
 from checkrein.errors import Denied, Unencodable
 from checkrein.judging import NOTHING, HookFailed, asked, judged, run_hook
-from checkrein.verdicts import Answer, Ask, Deny, Fallback, Hold, Replace, Retry, Rewrite
+from checkrein.verdicts import (
+    Answer,
+    Ask,
+    Deny,
+    Fallback,
+    Hold,
+    Replace,
+    Retry,
+    Rewrite,
+    Unchecked,
+)
 
 if TYPE_CHECKING:
     from logging import Logger
@@ -39,6 +49,7 @@ class Checked:
     answer: tuple[str, Answer] | None = None
     holds: list[tuple[str, Hold]] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
+    """Plugins that failed and may, and what others could not check: see `unchecked`."""
     notes: list[tuple[str, str]] = field(default_factory=list)
     """(plugin, verdict) for everything other than None, in order."""
 
@@ -163,6 +174,7 @@ class PreFold:
             return Deny(f"check failed: {error}", rule="check_failed")
         if impl.plugin not in checked.unchecked:
             checked.unchecked.append(impl.plugin)
+            checked.notes.append((impl.plugin, "unchecked"))
         return None
 
     def _fold(self, plugin: str, part: Any, checked: Checked) -> None:
@@ -176,8 +188,16 @@ class PreFold:
             checked.asks.append((plugin, part))
         elif type(part) is Hold:
             checked.holds.append((plugin, part))
+        elif type(part) is Unchecked:
+            checked.unchecked.append(unchecked(plugin, part))
         elif type(part) is Answer and checked.answer is None:
             checked.answer = (plugin, part)
+
+
+def unchecked(plugin: str, verdict: Unchecked) -> str:
+    """How the journal shows what a plugin could not check."""
+    why = f" ({verdict.reason})" if verdict.reason else ""
+    return f"{plugin}: {verdict.what}{why}"
 
 
 def denial(verdict: Deny, call: Call, plugin: str) -> Denied:
@@ -252,6 +272,7 @@ class PostChecked:
     retry: Retry | None = None
     fallback: Fallback | None = None
     asks: list[tuple[str, Ask]] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
     notes: list[tuple[str, str]] = field(default_factory=list)
 
 
@@ -283,6 +304,8 @@ async def fold_post(
                 folded.fallback = part
             elif type(part) is Ask:
                 folded.asks.append((impl.plugin, part))
+            elif type(part) is Unchecked:
+                folded.unchecked.append(unchecked(impl.plugin, part))
             elif type(part) is Deny and (denied is None or (part.halt and not denied.halt)):
                 denied = denial(part, call, impl.plugin)
     if denied is not None:

@@ -363,6 +363,10 @@ class Engine:
                 event = self.journal.observed(call, folded.notes)
                 await self.commit(io, Batch(call.session, (event,), event.at))
             return outcome, None
+        if folded.unchecked:
+            self.telemetry.unchecked(folded.unchecked)
+            event = self.journal.event("unchecked", call.id, unchecked=folded.unchecked)
+            await self.recording.amend(io, call, event)
         if tried is not None and not entry.happened:
             retry, fallback = folded.retry, folded.fallback
             again = call.attempt - entry.tried < MOST_ATTEMPTS and (

@@ -23,6 +23,7 @@ from checkrein.verdicts import (
     Retry,
     Rewrite,
     Skip,
+    Unchecked,
     Undo,
 )
 
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from checkrein.manager import Impl
 
 ALLOWED: dict[str, tuple[type, ...]] = {
-    "pre_call": (Rewrite, Deny, Ask, Answer, Hold),
-    "post_call": (Replace, Retry, Fallback, Deny, Ask),
+    "pre_call": (Rewrite, Deny, Ask, Answer, Hold, Unchecked),
+    "post_call": (Replace, Retry, Fallback, Deny, Ask, Unchecked),
     "on_denied": (Answer, Deny),
     "on_approval": (Approved, Rejected),
     "on_rollback": (Undo, Skip),
@@ -226,5 +227,6 @@ _FIELDS: dict[type, dict[str, Callable[[object], bool]]] = {
     Rejected: {"by": _text, "reason": _text},
     Undo: {"name": _named, "arguments": _mapping},
     Skip: {"reason": _text},
+    Unchecked: {"what": _named, "reason": _text},
 }
 """What each field of a verdict must be: a plugin that gets one wrong has not decided."""

@@ -94,6 +94,13 @@ class Telemetry:
         if span is not None:
             span.add_event("checkrein.verdict", {"plugin": plugin, "verdict": verdict})
 
+    def unchecked(self, what: list[str]) -> None:
+        """What could not be checked, on the span of the call that is running."""
+        if self.tracer() is not None:
+            for one in what:
+                told = {"plugin": one.partition(":")[0], "verdict": "unchecked"}
+                trace.get_current_span().add_event("checkrein.verdict", told)
+
     def finish(self, span: Any, outcome: Outcome | None, error: BaseException | None) -> None:
         """Close a call's span with what became of it."""
         if span is None:

@@ -120,6 +120,20 @@ class Fallback:
 
 
 @dataclass(frozen=True, slots=True)
+class Unchecked:
+    """A check that could not be made, and whose rule lets the call pass all the same.
+
+    From `pre_call` and `post_call`. The journal and the span show it; it is never "passed".
+    A rule that may not be missed answers Deny with the rule `checker_unavailable` instead.
+    """
+
+    what: str
+    """The rule or the detector; no data of the call."""
+    reason: str = ""
+    """Why, such as the type of an error; no data of the call."""
+
+
+@dataclass(frozen=True, slots=True)
 class Approved:
     """A decision: yes, and with other `arguments` if they were edited."""
 
@@ -167,9 +181,10 @@ class Measured:
 Cause: TypeAlias = Literal["plan", "error", "rejected", "explicit", "recover"]
 Sink: TypeAlias = Literal["journal", "span", "person", "log", "webhook"]
 
-PreOne: TypeAlias = "Rewrite | Deny | Ask | Answer | Hold | None"
+PreOne: TypeAlias = "Rewrite | Deny | Ask | Answer | Hold | Unchecked | None"
 PreVerdict: TypeAlias = "PreOne | tuple[PreOne, ...]"
-PostVerdict: TypeAlias = "Replace | Retry | Fallback | Deny | Ask | None"
+PostOne: TypeAlias = "Replace | Retry | Fallback | Deny | Ask | Unchecked | None"
+PostVerdict: TypeAlias = "PostOne | tuple[PostOne, ...]"
 DeniedVerdict: TypeAlias = "Answer | Deny | None"
 Decision: TypeAlias = "Approved | Rejected | None"
 UndoVerdict: TypeAlias = "Undo | Skip | None"

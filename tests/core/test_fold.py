@@ -19,6 +19,7 @@ from checkrein import (
     Rein,
     Replace,
     Rewrite,
+    Unchecked,
 )
 from checkrein.errors import ApprovalPending, ApprovalRejected, CheckreinError, Denied
 from checkrein.verdicts import Approved, Rejected, Retry
@@ -311,6 +312,46 @@ def test_a_failure_that_is_allowed_shows_as_unchecked(go) -> None:
     assert effects == ["hi"]
     (intent,) = events(rein, "intent")
     assert intent.view["unchecked"] == ["weak"]
+    rein.close()
+
+
+def test_what_a_plugin_could_not_check_is_recorded_and_passes(go) -> None:
+    effects, _, rein = attempt(go, [Says((Unchecked("tone", "down"), Unchecked("topic"))), Says()])
+    assert effects == ["hi"]
+    (intent,) = events(rein, "intent")
+    assert intent.view["unchecked"] == ["says: tone (down)", "says: topic"]
+    assert ["says", "unchecked"] in intent.view["verdicts"]
+    rein.close()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_veto_counts_whatever_else_was_unchecked(go, first) -> None:
+    said = (Unchecked("tone"), Deny("no")) if first else (Deny("no"), Unchecked("tone"))
+    effects, error, rein = attempt(go, [Says(said)])
+    assert effects == []
+    assert isinstance(error, Denied)
+    rein.close()
+
+
+@pytest.mark.parametrize("change", [True, False])
+def test_a_result_that_could_not_be_checked_is_recorded_as_such(go, change) -> None:
+    class Late(Plugin):
+        def post_call(self, call: Call, outcome: Any) -> Any:
+            return (Unchecked("tone", "down"), Replace("other") if change else None)
+
+    effects, result, rein = attempt(go, [Late()])
+    assert effects == ["hi"]
+    assert result == ("other" if change else "said hi")
+    (event,) = events(rein, "unchecked")
+    assert event.view["unchecked"] == ["late: tone (down)"]
+    rein.close()
+
+
+def test_an_unchecked_without_a_name_is_no_verdict(go) -> None:
+    effects, error, rein = attempt(go, [Says(Unchecked(""))])
+    assert effects == []
+    assert isinstance(error, Denied)
+    assert error.code == "check_failed"
     rein.close()
 
 

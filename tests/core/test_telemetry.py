@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 
-from checkrein import Answer, Ask, Call, Deny, Plugin, Rein, errors
+from checkrein import Answer, Ask, Call, Deny, Plugin, Rein, Unchecked, errors
 from checkrein.verdicts import Approved
 
 sdk = pytest.importorskip("opentelemetry.sdk.trace")
@@ -218,3 +218,15 @@ def test_bound_thread_keeps_the_tree_whole(traced: Traced) -> None:
         thread.join()
     spans = traced.spans
     assert spans["execute_tool abs"].parent.span_id == spans["invoke_agent clerk"].context.span_id
+
+
+def test_what_could_not_be_checked_is_on_the_span(go, traced) -> None:
+    class Late(Says):
+        def post_call(self, call: Call, outcome: Any) -> Any:
+            return Unchecked("tone of the answer")
+
+    plugin = Late(Unchecked("tone"))
+    with Rein(plugins=[plugin], tracer_provider=traced.provider) as rein, rein.session():
+        go.call(rein, tool, "x")
+    noted = [event.attributes for event in traced.spans["execute_tool tool"].events]
+    assert [(n["plugin"], n["verdict"]) for n in noted] == [("late", "unchecked")] * 2

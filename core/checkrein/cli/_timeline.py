@@ -93,13 +93,17 @@ def _ended(entry: Entry, event: Event) -> None:
         entry.undo = ""
 
 
+_APART = frozenset({"id", "expires", "verdicts", "unchecked", "result"})
+"""What an entry shows in a place of its own."""
+
+
 def _other(event: Event) -> Entry:
     """An event about the session, an approval or a finding."""
     view = event.view
     shown = {
         key: value
         for key, value in view.items()
-        if key not in ("id", "expires", "verdicts", "result") and value not in ("", None, [], False)
+        if key not in _APART and value not in ("", None, [], False)
     }
     detail = ", ".join(f"{key} {_plain(value)}" for key, value in shown.items())
     if view.get("id"):
@@ -119,7 +123,7 @@ def _plain(value: Any) -> str:
 
 
 def _verdicts(view: Any) -> str:
-    told = [f"{plugin} {verdict}" for plugin, verdict in view.get("verdicts", ())]
+    told = [f"{plugin} {said}" for plugin, said in view.get("verdicts", ()) if said != "unchecked"]
     told += [f"{plugin} unchecked" for plugin in view.get("unchecked", ())]
     return ", ".join(told)
 

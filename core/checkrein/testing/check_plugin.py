@@ -19,9 +19,11 @@ SINKS = get_args(verdicts.Sink)
 _ALLOWED: dict[str, tuple[type, ...]] = {
     "pre_call": (
         verdicts.Rewrite, verdicts.Deny, verdicts.Ask, verdicts.Answer, verdicts.Hold,
+        verdicts.Unchecked,
     ),
     "post_call": (
         verdicts.Replace, verdicts.Retry, verdicts.Fallback, verdicts.Deny, verdicts.Ask,
+        verdicts.Unchecked,
     ),
     "on_denied": (verdicts.Answer, verdicts.Deny),
     "on_rollback": (verdicts.Undo, verdicts.Skip),

@@ -195,7 +195,7 @@ class _Judge:
                     "guardrail cannot carry out; use supervise_agent"
                 )
             )
-        return None, {"checkrein": "allowed"}
+        return None, {"checkrein": "allowed", "unchecked": folded.unchecked}
 
     async def _refused(self, call: Call, denied: Denied) -> tuple[Denied, Any]:
         """Record a denial."""

@@ -45,10 +45,13 @@ def _step(name: str, **arguments: Any) -> Callable[[Sequence[BaseMessage]], AIMe
     return step
 
 
-def scripted(steps: Sequence[Any], tokens: int = INPUT_TOKENS) -> Scripted:
+def scripted(steps: Sequence[Any], priced_as: str = PRICED_AS) -> Scripted:
     """A scripted model that is billed like a real one."""
     return Scripted(
-        script=list(steps), model_name=PRICED_AS, input_tokens=tokens, output_tokens=OUTPUT_TOKENS
+        script=list(steps),
+        model_name=priced_as,
+        input_tokens=INPUT_TOKENS,
+        output_tokens=OUTPUT_TOKENS,
     )
 
 

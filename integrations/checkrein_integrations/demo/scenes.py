@@ -14,6 +14,9 @@ from checkrein_integrations.demo.desk import CaseSystemDown
 from checkrein_integrations.demo.world import CUSTOMERS
 from checkrein_integrations.testing.langchain import ai, call
 
+DEAR, DEAR_CAP = "o1", 0.3
+"""A model at six times the price, and the dollars of a cap from which on it plays the loop."""
+
 
 def private_data(cast: Cast) -> None:
     """(a) The model gets redacted data, the mail the real address."""
@@ -144,14 +147,15 @@ def runaway(cast: Cast) -> None:
         "d", "A runaway loop is capped",
         f"A (scripted) model asks for the same order for ever. A session may spend ${cast.cap:g}.",
     )  # fmt: skip
-    loop = [ai("", call("look_up_order", order="o4")) for _ in range(30)]
-    tokens = round(agent.INPUT_TOKENS * cast.cap / 0.04)
+    loop = [ai("", call("look_up_order", order="o4")) for _ in range(60)]
+    # Under the higher cap of a real model a dearer one gets there in as few calls.
+    priced_as = agent.PRICED_AS if cast.cap < DEAR_CAP else DEAR
     heard, refusal = Heard(), ""
     try:
         with cast.session("d", "a loop"):
             agent.run(
                 cast.desk, heard=heard, question="Look up order o4 until you are sure.",
-                model=agent.scripted(loop, tokens),
+                model=agent.scripted(loop, priced_as),
             )  # fmt: skip
     except BudgetExceeded as raised:
         refusal = str(raised)
@@ -166,4 +170,10 @@ def runaway(cast: Cast) -> None:
         "the call that could have passed the cap was never sent" if within else "NOT capped",
         "good" if within else "bad",
     )
-    stage.fact(refusal=refusal, spent=spend.usd, cap=cast.cap, model_calls=len(heard.requests))
+    stage.fact(
+        within=within,
+        refusal=refusal,
+        spent=spend.usd,
+        cap=cast.cap,
+        model_calls=len(heard.requests),
+    )

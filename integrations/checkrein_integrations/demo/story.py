@@ -183,7 +183,7 @@ def _as_it_should(facts: dict[str, Any]) -> bool:
     return bool(
         not facts["a"]["leaked"]
         and facts["c"]["restored"]
-        and facts["d"]["refusal"]
+        and facts["d"]["within"]
         and facts["e"]["restored"]
         and not facts["e"]["undone_twice"]
     )

@@ -19,6 +19,8 @@ from threading import Thread
 
 import pytest
 
+from checkrein.testing import OpenAIServer, Reply, ToolCall
+
 INSTALLED = bool(entry_points(group="checkrein.commands", name="demo"))
 pytestmark = pytest.mark.skipif(
     not INSTALLED and not os.environ.get("CHECKREIN_REQUIRE"),
@@ -168,6 +170,40 @@ def test_an_interrupted_demo_leaves_nothing_running(tmp_path, number):
     assert process.returncode in (130, -signal.SIGINT), problems
     assert "Traceback" not in problems
     assert services(folder) == []
+
+
+def clerk(request):
+    """A model that does a refund in order, as the demo's prompt says."""
+    question = str(next(m["content"] for m in request["messages"] if m["role"] == "user"))
+    order = re.search(r"o[1-5]\b", question).group()
+    price = {"o1": 42, "o2": 269, "o3": 89, "o4": 75, "o5": 64}[order]
+    steps = [
+        ToolCall("look_up_order", {"order": order}),
+        ToolCall("pay_refund", {"order": order, "amount": price}),
+        ToolCall("record_refund", {"order": order, "amount": price}),
+        ToolCall("send_mail", {"order": order, "text": "We refunded you."}),
+        ToolCall("close_case", {"order": order}),
+    ]
+    done = sum(m["role"] == "tool" for m in request["messages"])
+    if done < len(steps):
+        return Reply(tool_calls=[steps[done]], input_tokens=900, output_tokens=60)
+    return Reply("Refunded.", input_tokens=900, output_tokens=60)
+
+
+def test_a_providers_model_plays_the_demo(tmp_path):
+    with OpenAIServer(clerk) as provider:
+        done = checkrein(
+            "demo", "--yes", "--json", "--model", "openai:gpt-4o", "--folder", tmp_path / "world",
+            OPENAI_BASE_URL=provider.url, OPENAI_API_KEY="none",
+        )  # fmt: skip
+        asked = len(provider.requests)
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert asked == 6 + 6 + 5
+    assert (facts["a"]["leaked"], facts["a"]["after"]) == (
+        [], "$42.00 paid out, 1 refund row, 1 mail"
+    )  # fmt: skip
+    assert (facts["c"]["restored"], facts["d"]["within"]) == (True, True)
 
 
 UNHEARD = """

@@ -12,6 +12,9 @@ from checkrein_plugins.redaction.findings import Finding
 Check: TypeAlias = Callable[[bytes, int, int], Finding | None]
 """Gets the text and the span of a candidate; returns what it holds, or None."""
 
+WORD, LINE, TEXT = 0, 1, 2
+"""What a value may hold: nothing that is a joint (see `pieces`), words and quotes, line breaks."""
+
 CONTEXT = 96
 """Bytes in front of a candidate that a decision may depend on. A stream keeps as many."""
 
@@ -39,8 +42,8 @@ class Detector:
     byte. Only for patterns whose matches are short, or the time would grow with their square."""
     exact: bool = False
     """Every value that `check` accepts contains a trigger: it need not be looked for again."""
-    lines: bool = False
-    """A value may hold words and quotes: only line breaks are joints then, for all detectors."""
+    reach: int = WORD
+    """What a value may hold: see `WORD`, `LINE`, `TEXT`. The widest counts for all detectors."""
     lookback: bool = False
     """A match may begin in front of the stretch: its value stands behind words in the pattern."""
 

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from checkrein_plugins.redaction import pieces
-from checkrein_plugins.redaction.detector import CONTEXT, Check, Detector
+from checkrein_plugins.redaction.detector import CONTEXT, LINE, WORD, Check, Detector
 from checkrein_plugins.redaction.faults import DetectorFailed
+from checkrein_plugins.redaction.finders import Finder, Reading
 from checkrein_plugins.redaction.findings import Finding
 from checkrein_plugins.redaction.linear import ANCHOR, Triggers, matcher
 
@@ -44,11 +45,22 @@ class Step(NamedTuple):
 class Engine:
     """Finds the values of a list of detectors. Compiled at first use; safe for threads."""
 
-    def __init__(self, detectors: Iterable[Detector], categories: frozenset[str]) -> None:
+    def __init__(
+        self,
+        detectors: Iterable[Detector],
+        categories: frozenset[str],
+        finders: Iterable[Finder] = (),
+    ) -> None:
         self.categories = categories
         self.detectors = tuple(row for row in detectors if row.categories & categories)
+        self.finders = tuple(finders)
         self.pem = "secret" in categories
-        self._lines = any(row.lines for row in self.detectors)
+        reaches = [row.reach for row in self.detectors] + [row.reach for row in self.finders]
+        self.reach = max(reaches, default=WORD)
+        self.piece, self._guard = pieces.PIECE, pieces.GUARD
+        self._least = SHORTEST
+        if self.reach:
+            self.piece, self._guard, self._least = pieces.WIDE, pieces.WIDE_GUARD, 1
         self._lock = threading.Lock()
         self._match: _Match | None = None
         self._canary = -1
@@ -68,7 +80,7 @@ class Engine:
                 triggers.setdefault(trigger, []).append(index)
             self._all_runs.append(
                 (
-                    matcher(detector.pattern, lines=detector.lines),
+                    matcher(detector.pattern, lines=detector.reach == LINE),
                     detector.check,
                     detector.retry,
                     detector.lookback,
@@ -90,52 +102,72 @@ class Engine:
 
     def clean(self, data: bytes) -> bool:
         """Whether no trigger occurs in `data`: then it holds no finding."""
+        if self.finders:
+            return False
         return len(self._triggered(data)) == 1 and not (self.pem and pieces.PEM_OPENING in data)
 
-    def findings(self, data: bytes) -> list[Finding]:
+    def findings(self, data: bytes, reading: Reading | None = None) -> list[Finding]:
         """All findings in `data`, unresolved, in its own offsets."""
         found: list[Finding] = []
         start, size = 0, len(data)
-        if size <= pieces.PIECE and pieces.PEM_OPENING not in data:
+        if size <= self.piece and pieces.PEM_OPENING not in data and reading is None:
             self._piece(data, 0, size, found)
             return found
         while start < size:
-            start = self.step(data, start, True, found).end
+            start = self.step(data, start, True, found, reading).end
         return found
 
-    def step(self, data: bytes, start: int, final: bool, found: list[Finding]) -> Step:
+    def step(
+        self,
+        data: bytes,
+        start: int,
+        final: bool,
+        found: list[Finding],
+        reading: Reading | None = None,
+    ) -> Step:
         """Decide on the next stretch from `start` on, appending to `found`.
 
         `final`: the text ends where `data` ends. Otherwise a step may decide nothing and return
-        `start`: more text is needed.
+        `start`: more text is needed. `reading`: the text as the finders see it.
         """
         size = len(data)
-        limit = min(size, start + pieces.PIECE)
+        limit = min(size, start + self.piece)
         if self.pem:
             opening, header = pieces.pem_header(data, start, limit, final)
             if opening >= 0:
                 if header < 0:
-                    end = pieces.last_joint(data, start, opening, self._lines)
-                    return Step(self._upto(data, start, end, found) if end else start)
-                return self._block(data, start, opening, header, final, found)
-        if final and size <= start + pieces.PIECE:
-            return Step(self._upto(data, start, size, found))
-        end = (pieces.joint if final else pieces.last_joint)(data, start, limit, self._lines)
+                    end = pieces.last_joint(data, start, opening, self.reach)
+                    return Step(self._upto(data, start, end, found, reading) if end else start)
+                return self._block(data, start, opening, header, final, found, reading)
+        if final and size <= start + self.piece:
+            return Step(self._upto(data, start, size, found, reading))
+        end = (pieces.joint if final else pieces.last_joint)(data, start, limit, self.reach)
         if end > start:
-            return Step(self._upto(data, start, end, found))
-        if size < start + pieces.PIECE + (0 if final else pieces.AHEAD):
+            return Step(self._upto(data, start, end, found, reading))
+        if size < start + self.piece + (0 if final else pieces.AHEAD):
             return Step(start)
-        return self._forced(data, start, limit, found)
+        return self._forced(data, start, limit, found, reading)
 
-    def _upto(self, data: bytes, start: int, end: int, found: list[Finding]) -> int:
-        if end - start >= SHORTEST:
+    def _upto(
+        self, data: bytes, start: int, end: int, found: list[Finding], reading: Reading | None
+    ) -> int:
+        if end - start >= self._least:
             self._piece(data, start, end, found)
+            if reading is not None:
+                found += reading.between(start, end)
         return end
 
     def _block(
-        self, data: bytes, start: int, opening: int, header: int, final: bool, found: list[Finding]
+        self,
+        data: bytes,
+        start: int,
+        opening: int,
+        header: int,
+        final: bool,
+        found: list[Finding],
+        reading: Reading | None,
     ) -> Step:
-        self._upto(data, start, opening, found)
+        self._upto(data, start, opening, found, reading)
         if final:
             end = pieces.pem_end(data, header)
             found.append(Finding(opening, end, "secret", "pem"))
@@ -143,11 +175,15 @@ class Engine:
         found.append(Finding(opening, header, "secret", "pem"))
         return Step(header, "pem")
 
-    def _forced(self, data: bytes, start: int, limit: int, found: list[Finding]) -> Step:
+    def _forced(
+        self, data: bytes, start: int, limit: int, found: list[Finding], reading: Reading | None
+    ) -> Step:
         """Cut a stretch without a joint, but no value in it."""
         window: list[Finding] = []
         self._piece(data, start, limit, window)
-        cut = limit - pieces.GUARD
+        if reading is not None:
+            window += reading.between(start, limit)
+        cut = limit - self._guard
         if self.pem:
             opening = data.find(pieces.PEM_OPENING[:-1], cut - 10, cut + 10)
             if 0 <= opening < cut:
@@ -175,7 +211,7 @@ class Engine:
             return
         if end - start > 2 * SMALL and len(self._runs_for(tuple(hits))) > FEW:
             while end - start > 2 * SMALL:
-                cut = pieces.joint(data, start, start + SMALL, self._lines)
+                cut = pieces.joint(data, start, start + SMALL, self.reach)
                 if cut == 0:
                     break
                 self._piece(data, start, cut, found)

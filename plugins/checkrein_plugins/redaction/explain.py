@@ -35,7 +35,7 @@ class Told(str):
 def explaining(engine: Engine) -> Engine:
     """An engine that finds the same; `rule_of` answers for its findings."""
     rows = [replace(row, check=_telling(row)) for row in engine.detectors]
-    return Engine(rows, engine.categories)
+    return Engine(rows, engine.categories, engine.finders)
 
 
 def rule_of(finding: Finding) -> str:

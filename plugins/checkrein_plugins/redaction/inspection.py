@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from checkrein.call import Call
 from checkrein.verdicts import Deny
 from checkrein_plugins.redaction.engine import Engine
-from checkrein_plugins.redaction.faults import Unredactable
+from checkrein_plugins.redaction.faults import DetectorFailed, Unredactable
 from checkrein_plugins.redaction.findings import Finding
 from checkrein_plugins.redaction.leaves import leaf_paths
 from checkrein_plugins.redaction.memory import Memory, Recent
@@ -21,6 +21,8 @@ from checkrein_plugins.redaction.tree import redacted
 
 BLOBS = frozenset({"blob", "file", "uri", "image", "audio", "video"})
 """Types of message parts that are passed on byte for byte."""
+UNAVAILABLE = "checker_unavailable"
+"""Rule of a denial because nobody could check."""
 Seen: TypeAlias = tuple[Any, Deny | None]
 """The value as it may go on, itself if nothing changed; or a denial."""
 
@@ -42,11 +44,13 @@ class Shared:
 class Inspection:
     """Looks at the values of one call."""
 
-    __slots__ = ("_call", "_shared")
+    __slots__ = ("_call", "_shared", "missed")
 
     def __init__(self, shared: Shared, call: Call) -> None:
         self._shared = shared
         self._call = call
+        self.missed: set[str] = set()
+        """Finders that failed and may."""
 
     def value(
         self,
@@ -64,11 +68,14 @@ class Inspection:
             memory = book.memory if memory is not None else None
         try:
             new, found = redacted(
-                value, shared.engine, chosen, shared.binary, skipped, memory, shared.recent
-            )
+                value, shared.engine, chosen, shared.binary, skipped, memory, shared.recent,
+                self.missed,
+            )  # fmt: skip
         except Unredactable as error:
             place = f"{path}{error.path}" or "arguments"
             return value, Deny(f"{place}: {error.why}", rule="redaction.unchecked")
+        except DetectorFailed as error:
+            return value, Deny(f"{path or 'arguments'}: {error}", rule=UNAVAILABLE)
         if found and chosen.blocked:
             for category, place in _places(value, found, chosen.blocked, path, skipped):
                 return value, Deny(f"{category} in {place}", rule=f"redaction.{category}")
@@ -184,8 +191,10 @@ def _places(
 class Stream:
     """Redacts one channel, or ends it with a denial where a category is blocked."""
 
-    def __init__(self, engine: Engine, chosen: Policy, channel: str, call: Call) -> None:
-        self._filter = TextFilter(engine, chosen)
+    def __init__(
+        self, engine: Engine, chosen: Policy, channel: str, call: Call, missed: set[str]
+    ) -> None:
+        self._filter = TextFilter(engine, chosen, missed)
         self._chosen = chosen
         self._channel = channel
         self._call = call
@@ -194,17 +203,23 @@ class Stream:
 
     def feed(self, text: str) -> str | Deny:
         """Return what may be delivered, or a denial: then nothing more may be."""
-        return self._denied or self._checked(self._filter.feed(text))
+        return self._denied or self._checked(lambda: self._filter.feed(text))
 
     def flush(self) -> str | Deny:
         """Return the rest, or a denial."""
-        return self._denied or self._checked(self._filter.flush())
+        return self._denied or self._checked(self._filter.flush)
 
     def abort(self) -> None:
         """Forget what was kept back."""
         self._filter.abort()
 
-    def _checked(self, out: str) -> str | Deny:
+    def _checked(self, step: Callable[[], str]) -> str | Deny:
+        try:
+            out = step()
+        except DetectorFailed as error:
+            self._filter.abort()
+            self._denied = Deny(f"{self._channel}: {error}", rule=UNAVAILABLE)
+            return self._denied
         found = self._filter.found
         for _, _, category, _ in found:
             if category in self._chosen.blocked:

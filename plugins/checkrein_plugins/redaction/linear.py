@@ -13,13 +13,14 @@ MEMORY = 64 << 20
 time on random text (seconds for a megabyte)."""
 
 
-def options(*, lines: bool = False) -> re2.Options:
+def options(*, lines: bool = False, utf8: bool = False) -> re2.Options:
     """RE2 options of all patterns here: Latin-1 bytes, no captures, enough memory.
 
-    `lines`: a match does not reach over a line break.
+    `lines`: a match does not reach over a line break. `utf8`: the bytes are UTF-8.
     """
     chosen = re2.Options()
-    chosen.encoding = re2.Options.Encoding.LATIN1
+    encoding = re2.Options.Encoding
+    chosen.encoding = encoding.UTF8 if utf8 else encoding.LATIN1
     chosen.max_mem = MEMORY
     chosen.log_errors = False
     chosen.never_capture = True
@@ -34,7 +35,7 @@ if ANCHOR is not None:
 
 
 def matcher(
-    pattern: bytes, *, lines: bool = False
+    pattern: bytes, *, lines: bool = False, utf8: bool = False
 ) -> Callable[[Any, bytes, int, int], Sequence[tuple[int, int]]]:
     """Compile `pattern` to a function (ANCHOR, data, start, end) -> spans, the match's own first.
 
@@ -43,7 +44,7 @@ def matcher(
     Raises:
         re2.error: RE2 refuses the pattern.
     """
-    compiled = re2.compile(pattern, options(lines=lines))
+    compiled = re2.compile(pattern, options(lines=lines, utf8=utf8))
     raw = getattr(getattr(compiled, "_regexp", None), "Match", None)
     if raw is None or ANCHOR is None:
         return functools.partial(_match, compiled)
@@ -51,11 +52,12 @@ def matcher(
     return raw  # type: ignore[no-any-return]  # re2 has no types
 
 
-def refusal(pattern: bytes) -> str:
+def refusal(pattern: bytes, *, utf8: bool = False) -> str:
     """Why RE2 does not take `pattern`; "" if it does."""
     try:
-        re2.compile(pattern, options())
-        Triggers((pattern,))
+        re2.compile(pattern, options(utf8=utf8))
+        if not utf8:
+            Triggers((pattern,))
     except re2.error as error:
         return f"RE2 refuses the pattern: {_told(error)}"
     return ""

@@ -37,11 +37,17 @@ class Recent:
         self._clean = ("", "")
 
     def located(
-        self, text: str, engine: Engine, kept: Collection[str], passed: Collection[str]
+        self,
+        text: str,
+        engine: Engine,
+        kept: Collection[str],
+        passed: Collection[str],
+        missed: set[str] | None = None,
     ) -> list[Finding]:
         """What `text.located` returns."""
-        if len(text) > _LONGEST:
-            return located(text, engine, kept, passed)
+        if len(text) > _LONGEST or engine.finders:
+            # A finder may answer otherwise the next time: it may have failed, or ask somebody.
+            return located(text, engine, kept, passed, missed)
         clean = self._clean
         if text in clean:
             return []

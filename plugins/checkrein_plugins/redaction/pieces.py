@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from checkrein_plugins.redaction.detector import CONTEXT
+from checkrein_plugins.redaction.detector import CONTEXT, LINE, TEXT, WORD
 from checkrein_plugins.redaction.linear import prefix
 
 PIECE = 2048
@@ -19,6 +19,10 @@ PIECE = 2048
 GUARD = 256
 """A forced cut lies this far in front of the end of what was searched, so that every value in
 front of it was seen whole; longer tokens are swallowed to their end."""
+WIDE = 1 << 16
+"""As `PIECE`, where values may hold words or line breaks: categories of one's own."""
+WIDE_GUARD = WIDE // 2
+"""As `GUARD` there: so long a value is found whole wherever it stands."""
 AHEAD = 16
 """Bytes behind a forced cut's window that must be known, or the end of the text."""
 
@@ -27,13 +31,14 @@ token_end = prefix(rb"[A-Za-z0-9_.+/=%~:-]*")
 """(data, start) -> end of the run of token characters that begins at `start`."""
 
 
-def joint(data: bytes, start: int, end: int, lines: bool = False) -> int:
+def joint(data: bytes, start: int, end: int, reach: int = WORD) -> int:
     """Return some joint in `(start, end]`, a late one if possible; 0 if there is none.
 
-    `lines`: only line breaks and NUL count.
+    `reach`: what values may hold; of `LINE` only line breaks and NUL are joints, of `TEXT` only
+    NUL is.
     """
-    if lines:
-        return last_joint(data, start, end, lines)
+    if reach:
+        return last_joint(data, start, end, reach)
     half = start + (end - start) // 2
     for mark in (b"\n", b'"', b"\0"):
         at = data.rfind(mark, half, end)
@@ -50,9 +55,11 @@ def joint(data: bytes, start: int, end: int, lines: bool = False) -> int:
     return last_joint(data, start, end)
 
 
-def last_joint(data: bytes, start: int, end: int, lines: bool = False) -> int:
+def last_joint(data: bytes, start: int, end: int, reach: int = WORD) -> int:
     """Return the last joint in `(start, end]`; 0 if there is none."""
-    if lines:
+    if reach == TEXT:
+        return data.rfind(b"\0", start, end) + 1
+    if reach == LINE:
         return max(data.rfind(b"\n", start, end), data.rfind(b"\0", start, end)) + 1
     low = max(data.rfind(mark, start, end) for mark in (b"\n", b"\0", b'"')) + 1
     found = low

@@ -10,7 +10,15 @@ from typing import Any
 from checkrein.call import Call, Outcome
 from checkrein.errors import ConfigError
 from checkrein.hooks import Plugin, StreamFilter
-from checkrein.verdicts import Deny, Replace, Rewrite, Sink
+from checkrein.verdicts import (
+    Deny,
+    PostVerdict,
+    PreVerdict,
+    Replace,
+    Rewrite,
+    Sink,
+    Unchecked,
+)
 from checkrein_plugins.redaction import policy as rules
 from checkrein_plugins.redaction.custom import detectors
 from checkrein_plugins.redaction.faults import Unredactable
@@ -31,7 +39,7 @@ from checkrein_plugins.redaction.text import engine_with, known
 from checkrein_plugins.redaction.tree import redacted
 
 _REMEMBERED = 512
-"""Tools whose policy is kept."""
+"""Tools whose policy is kept, and streams that are open."""
 
 
 class Redaction(Plugin):
@@ -48,8 +56,8 @@ class Redaction(Plugin):
         per_tool: Settings by tool name or whole-name glob; later ones override earlier ones.
             `keep`: categories that the tool's arguments keep. `arguments`, `results`: as above.
             `fields`: the same by name of a top-level argument.
-        custom: Categories of your own: name to `pattern` (RE2 syntax) or `words`, with
-            `ignore_case` and `check` (called with the matched text). Values lie within a line.
+        custom: Categories of your own: name to `pattern` (RE2 syntax), `words` or `find` (a
+            function), with the settings that `custom.detectors` names.
         binary: `refuse` bytes that are not UTF-8, or `keep` them unchecked.
         hash_key: Key of the action `hash`, 16 bytes or more; None = the store's key, so that
             hashes can be compared within one store.
@@ -121,6 +129,8 @@ class Redaction(Plugin):
             raise ConfigError("trusted: no category has the action pseudonym")
         self._tools: dict[str, ToolPolicy] = {}
         self._memory = Memory()
+        self._missed: dict[str, set[str]] = {}
+        """Finders that failed and may, by the call whose answer streams."""
         self._shared = Shared(
             self._engine, binary, Recent(), self._responses, self._tool, self._books
         )
@@ -131,14 +141,15 @@ class Redaction(Plugin):
         if not self._own_key:
             self._hashes.key = rein.store.key
 
-    def pre_call(self, call: Call) -> Rewrite | Deny | None:
+    def pre_call(self, call: Call) -> PreVerdict:
         """Redact what a model or a tool is about to be given."""
         if call.kind == "model":
             return self._model_request(call)
         if call.kind == "undo":
             return None  # runs exactly as planned, from what was recorded
         arguments = call.arguments
-        made, denial = Inspection(self._shared, call).fields(arguments, self._tool(call.name))
+        seen = Inspection(self._shared, call)
+        made, denial = seen.fields(arguments, self._tool(call.name))
         if self._pseudonyms and not denial:
             book = self._books.of(call.session)
             if book.unknown(made, self._shared.binary):
@@ -148,16 +159,21 @@ class Redaction(Plugin):
                 )
             if self._is_trusted(call.name):
                 made = book.restored(made, self._shared.binary)
-        return denial or (None if made is arguments else Rewrite(call.replace(arguments=made)))
+        if denial:
+            return denial
+        verdict = None if made is arguments else Rewrite(call.replace(arguments=made))
+        return (verdict, *_unchecked(seen.missed)) if seen.missed else verdict
 
-    def post_call(self, call: Call, outcome: Outcome) -> Replace | Deny | None:
+    def post_call(self, call: Call, outcome: Outcome) -> PostVerdict:
         """Redact what a model or a tool has returned."""
         value = outcome.value
         if value is None or outcome.error is not None:
             return None
+        seen = Inspection(self._shared, call)
         if call.kind == "model":
-            new, denial = Inspection(self._shared, call).message(value)
-            return denial or (None if new is value else Replace(new))
+            seen.missed |= self._missed.pop(call.id, set())
+            new, denial = seen.message(value)
+            return _said(seen, denial or (None if new is value else Replace(new)))
         if call.kind == "undo":
             return None
         chosen = self._tool(call.name).results
@@ -167,24 +183,31 @@ class Redaction(Plugin):
             shown = escaped(value, self._shared.binary) if self._pseudonyms else value
         except Unredactable as error:
             return Deny(f"result{error.path}: {error.why}", rule="redaction.unchecked")
-        new, denial = Inspection(self._shared, call).value(shown, chosen, "result")
-        return denial or (None if new is value else Replace(new))
+        new, denial = seen.value(shown, chosen, "result")
+        return _said(seen, denial or (None if new is value else Replace(new)))
 
     def view(self, call: Call, value: Any, sink: Sink) -> Any:
         """Mask every category, whatever the tool itself may keep."""
         if isinstance(value, BaseException):
             text = str(value)
-            new = redacted(text, self._engine)[0]
+            new = redacted(text, self._engine, missed=set())[0]
             return value if new == text else f"{type(value).__name__}: {new}"
         shared = self._shared
-        return redacted(value, self._engine, binary=shared.binary, recent=shared.recent)[0]
+        return redacted(
+            value, self._engine, binary=shared.binary, recent=shared.recent, missed=set()
+        )[0]
 
     def open_stream(self, call: Call, channel: str) -> StreamFilter | None:
         """Filter text and reasoning as they arrive; tool arguments arrive whole."""
         if channel.startswith("tool:") or self._responses.off:
             return None
         chosen = with_book(self._responses, self._books.of(call.session))
-        return Stream(self._engine, chosen, channel, call)
+        missed: set[str] = set()
+        if self._engine.finders:
+            if len(self._missed) >= _REMEMBERED:
+                self._missed.clear()  # streams that were given up
+            missed = self._missed.setdefault(call.id, missed)
+        return Stream(self._engine, chosen, channel, call, missed)
 
     def close(self) -> None:
         """Forget what placeholders stand for."""
@@ -208,7 +231,7 @@ class Redaction(Plugin):
             self._tools[name] = found
         return found
 
-    def _model_request(self, call: Call) -> Rewrite | Deny | None:
+    def _model_request(self, call: Call) -> PreVerdict:
         if self._requests.off:
             return None
         arguments = call.arguments
@@ -218,14 +241,14 @@ class Redaction(Plugin):
                 checked = self._told_apart(checked)
             except Unredactable as error:
                 return Deny(f"request{error.path}: {error.why}", rule="redaction.unchecked")
-        new, denial = Inspection(self._shared, call).value(
-            checked, self._requests, "", BLOBS, self._memory
-        )
-        if denial or (new is checked and all(new[n] is arguments[n] for n in new)):
-            return denial
-        if "tools" in arguments:
-            new["tools"] = arguments["tools"]
-        return Rewrite(call.replace(arguments=new))
+        seen = Inspection(self._shared, call)
+        new, denial = seen.value(checked, self._requests, "", BLOBS, self._memory)
+        verdict: Rewrite | Deny | None = denial
+        if not denial and not (new is checked and all(new[n] is arguments[n] for n in new)):
+            if "tools" in arguments:
+                new["tools"] = arguments["tools"]
+            verdict = Rewrite(call.replace(arguments=new))
+        return (verdict, *_unchecked(seen.missed)) if seen.missed else verdict
 
     def _told_apart(self, arguments: Any) -> Any:
         """Escape what looks like a placeholder in texts that neither a model nor a tool wrote."""
@@ -244,6 +267,15 @@ class Redaction(Plugin):
             elif part is not None:
                 made[name] = escaped(part, self._shared.binary, BLOBS)
         return made
+
+
+def _unchecked(missed: Iterable[str]) -> list[Unchecked]:
+    return [Unchecked(name) for name in sorted(missed)]
+
+
+def _said(seen: Inspection, verdict: Replace | Deny | None) -> PostVerdict:
+    """A verdict, and what could not be checked."""
+    return (verdict, *_unchecked(seen.missed)) if seen.missed else verdict
 
 
 def _globs(given: Any) -> tuple[re.Pattern[str], ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -123,6 +123,49 @@ def shadow(text: str) -> Shadow:
     return Shadow(_fold(text).encode("latin-1"))
 
 
+def plain(text: str, shade: Shadow) -> str:
+    """`text` as one's own patterns see it: a character for each byte of its shadow.
+
+    Invisible characters are left out and escapes read, as there; signs that mean one of ASCII
+    (full-width forms, digits, look-alikes) stand as that, and everything else as it is.
+    """
+    if shade.starts is not None:
+        text = "".join(_visible(text))
+    return text if text.isascii() else _FOLDABLE.sub(_to_ascii, text)
+
+
+def _to_ascii(match: re.Match[str]) -> str:
+    return "".join(map(_ascii_of, match[0]))
+
+
+def _ascii_of(char: str) -> str:
+    folded = _FOLD[ord(char)]
+    if folded >= "\x80":
+        return char
+    # A letter with a mark, or a sign made of letters, stays what it is.
+    same = not folded.isalpha() or unicodedata.normalize("NFKC", char) == folded
+    return folded if same else char
+
+
+def _visible(text: str) -> Iterator[str]:
+    """The pieces of a text of which something is left out or read as something else."""
+    last = 0
+    for match in (_ESCAPES_ONLY if text.isascii() else _SHRINKS).finditer(text):
+        yield text[last : match.start()]
+        yield _meant(match[0])
+        last = match.end()
+    yield text[last:]
+
+
+def _meant(found: str) -> str:
+    """What an escape or a run of invisible characters stands for."""
+    if found[0] != "\\":
+        return "" if len(found) <= INVISIBLE_RUN else "\n"
+    code = found.lstrip("\\")
+    char = chr(int(code[1:], 16)) if code[0] == "u" else _MEANINGS[code]
+    return "" if _HAS_INVISIBLE.match(char) else char
+
+
 def _fold(text: str) -> str:
     return _FOLDABLE.sub(_translate, text)
 
@@ -140,16 +183,9 @@ def _shrunk(text: str) -> Shadow:
     shrinks = _ESCAPES_ONLY if text.isascii() else _SHRINKS
     for match in shrinks.finditer(text):
         start, end = match.span()
-        found = match[0]
         pieces.append(text[last:start])
         size += start - last
-        if found[0] == "\\":
-            code = found.lstrip("\\")
-            char = chr(int(code[1:], 16)) if code[0] == "u" else _MEANINGS[code]
-            if _HAS_INVISIBLE.match(char):
-                char = ""
-        else:
-            char = "" if end - start <= INVISIBLE_RUN else "\n"
+        char = _meant(match[0])
         if char:
             pieces.append(char)
             starts.append(size)

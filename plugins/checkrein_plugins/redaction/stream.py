@@ -6,23 +6,32 @@ kept back ends at the last joint (see `pieces`): as a rule the word that is bein
 
 from __future__ import annotations
 
+import re
+
 from checkrein_plugins.redaction import pieces
+from checkrein_plugins.redaction.detector import LINE
 from checkrein_plugins.redaction.engine import Engine
+from checkrein_plugins.redaction.finders import Reading
 from checkrein_plugins.redaction.findings import Finding, resolve
 from checkrein_plugins.redaction.policy import PLAIN, Policy
-from checkrein_plugins.redaction.shadow import Shadow, shadow
+from checkrein_plugins.redaction.shadow import Shadow, plain, shadow
 from checkrein_plugins.redaction.text import Writer
+
+_BREAK = re.compile(r"[\n\\\0\x85\u2028\u2029]")
+"""What may be a line break to the patterns; other ways to write one decide a little later."""
 
 
 class TextFilter:
     """Redacts one stream of text. Not for several threads at once."""
 
-    holdback = pieces.PIECE
-    """Most characters kept back. JSON escapes count as what they stand for, and invisible
-    characters do not count."""
-
-    def __init__(self, engine: Engine, chosen: Policy = PLAIN) -> None:
+    def __init__(
+        self, engine: Engine, chosen: Policy = PLAIN, missed: set[str] | None = None
+    ) -> None:
+        self.holdback = engine.piece
+        """Most characters kept back. JSON escapes count as what they stand for, and invisible
+        characters do not count."""
         self._engine = engine
+        self._missed = missed
         self._chosen = chosen
         self._pending = ""
         self._context = b""
@@ -44,7 +53,15 @@ class TextFilter:
     def feed(self, text: str) -> str:
         """Take the next piece; return what is decided."""
         self._pending += text
+        if self._engine.reach and not self._open and not self._decides(text):
+            return ""  # or a long line would be looked at again for each of its pieces
         return self._run(False)
+
+    def _decides(self, text: str) -> bool:
+        """Whether a piece can make the pending text fit to be decided on."""
+        if len(self._pending) >= self._engine.piece:
+            return True
+        return self._engine.reach == LINE and _BREAK.search(text) is not None
 
     def flush(self) -> str:
         """The text has ended: return the rest."""
@@ -75,9 +92,13 @@ class TextFilter:
         data = self._context + shade.data
         offset = len(self._context)
         found: list[Finding] = []
+        reading = None
+        if self._engine.finders:
+            text = plain(self._pending, shade)
+            reading = Reading(self._engine.finders, text, offset, self._missed)
         start = offset
         while start < len(data):
-            step = self._engine.step(data, start, final, found)
+            step = self._engine.step(data, start, final, found, reading)
             self._open = step.open
             if step.end == start and not step.open:
                 break

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from checkrein.errors import ConfigError
 from checkrein_plugins.redaction.detector import Detector
 from checkrein_plugins.redaction.engine import Engine
+from checkrein_plugins.redaction.finders import Finder, Reading
 from checkrein_plugins.redaction.findings import (
     CATEGORIES,
     DEFAULT_CATEGORIES,
@@ -16,7 +17,7 @@ from checkrein_plugins.redaction.findings import (
     resolve,
 )
 from checkrein_plugins.redaction.marks import Marks, mark_of
-from checkrein_plugins.redaction.shadow import shadow
+from checkrein_plugins.redaction.shadow import plain, shadow
 
 
 @functools.lru_cache(maxsize=64)
@@ -28,12 +29,17 @@ def engine_for(categories: frozenset[str]) -> Engine:
     return Engine((row for module in modules for row in module.DETECTORS), categories)
 
 
-def engine_with(categories: frozenset[str], own: Mapping[str, Detector]) -> Engine:
-    """The engine for `categories` and own detectors by the name of their category."""
-    if not own:
+def engine_with(
+    categories: frozenset[str],
+    own: Mapping[str, Detector | Finder],
+    finders: Iterable[Finder] = (),
+) -> Engine:
+    """The engine for `categories`, own detectors by the name of their category, and finders."""
+    finders = (*(row for row in own.values() if isinstance(row, Finder)), *finders)
+    if not own and not finders:
         return engine_for(categories)
-    rows = (*engine_for(categories).detectors, *own.values())
-    return Engine(rows, categories | own.keys())
+    rows = (row for row in own.values() if isinstance(row, Detector))
+    return Engine((*engine_for(categories).detectors, *rows), categories | own.keys(), finders)
 
 
 def known(
@@ -76,11 +82,22 @@ DEFAULT = frozenset(DEFAULT_CATEGORIES)
 
 
 def located(
-    text: str, engine: Engine, kept: Collection[str] = (), passed: Collection[str] = ()
+    text: str,
+    engine: Engine,
+    kept: Collection[str] = (),
+    passed: Collection[str] = (),
+    missed: set[str] | None = None,
 ) -> list[Finding]:
-    """Resolved findings of `engine` in the offsets of `text`; see `findings.resolve`."""
+    """Resolved findings of `engine` in the offsets of `text`; see `findings.resolve`.
+
+    `missed` gets the names of finders that failed and may; None = none may.
+    """
     shade = shadow(text)
-    found = engine.findings(shade.data)
+    if engine.finders:
+        reading = Reading(engine.finders, plain(text, shade), 0, missed)
+        found = engine.findings(shade.data, reading)
+    else:
+        found = engine.findings(shade.data)
     if not found:
         return found
     found = resolve(found, kept, passed)

@@ -41,11 +41,13 @@ def redacted(
     skipped: frozenset[str] = frozenset(),
     memory: Memory | None = None,
     recent: Recent | None = None,
+    missed: set[str] | None = None,
 ) -> tuple[Any, dict[int, list[Finding]]]:
     """Return (`value` with its findings replaced as `chosen` says, findings by leaf).
 
     The very `value` and no findings if it is clean. `memory` must be used with one engine and one
-    `chosen` only, `recent` with one engine only.
+    `chosen` only, `recent` with one engine only. `missed` gets the names of finders that failed
+    and may; None = none may.
     """
     leaves = Leaves(binary, skipped)
     leaves.add(value)
@@ -56,9 +58,9 @@ def redacted(
     joined = "".join(parts)
     kept, passed, marks = chosen.kept, chosen.warned, chosen.marks
     if recent:
-        found = recent.located(joined, engine, kept, passed)
+        found = recent.located(joined, engine, kept, passed, missed)
     else:
-        found = located(joined, engine, kept, passed)
+        found = located(joined, engine, kept, passed, missed)
     if found:
         here = _by_leaf(found, parts)
         by_leaf.update(here)
@@ -66,7 +68,7 @@ def redacted(
             new = replaced(parts[index], findings, marks)
             if not passed or new != parts[index]:
                 new_texts[index] = new
-    if memory is not None:
+    if memory is not None and not missed:
         for index, digest in fresh:
             memory.put(digest, new_texts.get(index), by_leaf.get(index, []))
     if not by_leaf:

@@ -61,6 +61,7 @@ class Settings(_Strict):
     wait: Literal["auto", "block", "suspend"] = "auto"
     on_error: Literal["rollback", "keep"] = "rollback"
     on_rejected: Literal["raise", "rollback"] = "raise"
+    on_failed: Literal["rollback", "keep"] = "rollback"
     approvals: Literal["auto", "store", "channels"] = "auto"
     approval_expires: Seconds = 86_400.0
     unattributed: Literal["account", "refuse"] = "account"

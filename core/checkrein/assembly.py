@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from checkrein.approval import Approvals
+    from checkrein.by_hand import ByHand
     from checkrein.permission import Permissions
     from checkrein.pinning import Pinning
     from checkrein.recorded import Recorded
@@ -60,6 +61,7 @@ class Assembly:
         wait: Literal["auto", "block", "suspend"] = "auto",
         on_error: Literal["rollback", "keep"] = "rollback",
         on_rejected: Literal["raise", "rollback"] = "raise",
+        on_failed: Literal["rollback", "keep"] = "rollback",
         approvals: Literal["auto", "store", "channels"] = "auto",
         approval_expires: float = 86_400.0,
         unattributed: Literal["account", "refuse"] = "account",
@@ -74,7 +76,7 @@ class Assembly:
         check_choices({
             "mode": mode, "record": record, "durability": durability, "wait": wait,
             "approvals": approvals, "unattributed": unattributed, "on_error": on_error,
-            "on_rejected": on_rejected,
+            "on_rejected": on_rejected, "on_failed": on_failed,
         })  # fmt: skip
         check_numbers({
             "drain": drain, "approval_expires": approval_expires, "hook_timeout": hook_timeout,
@@ -88,6 +90,7 @@ class Assembly:
         self.drain = float(drain)
         self.on_error = on_error
         self.on_rejected = on_rejected
+        self.on_failed = on_failed
         self.approval_expires = float(approval_expires)
         self.unattributed = unattributed
         self.hook_timeout = float(hook_timeout)
@@ -107,7 +110,7 @@ class Assembly:
         self.ids = Ids()
         self.telemetry = Telemetry(tracer_provider)
         options = StoreOptions(durability=durability, max_payload=max_payload, encrypt=encrypt)
-        self.store: Store = open_store(store, options) if isinstance(store, str) else store
+        self.store: Store = _store_of(store, options)
         self.portal = Portal()
         self.sync_io = SyncIO(self.store, self.portal)
         self.async_io = AsyncIO(self.store, self.portal)
@@ -150,6 +153,13 @@ class Assembly:
         from checkrein.rollback import Rollbacks
 
         return Rollbacks(self._whole)
+
+    @made_once
+    def by_hand(self) -> ByHand:
+        """What people found out about calls in doubt."""
+        from checkrein.by_hand import ByHand
+
+        return ByHand(self._whole)
 
     @made_once
     def pinning(self) -> Pinning:
@@ -250,6 +260,18 @@ class Assembly:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _store_of(store: object, options: StoreOptions) -> Store:
+    """The store itself, or the one behind a URL. Raises `ConfigError` for what is neither."""
+    if isinstance(store, str):
+        return open_store(store, options)
+    if not callable(getattr(store, "commit", None)) or not callable(getattr(store, "events", None)):
+        raise ConfigError(
+            f"store: a {type(store).__name__} is no store; give a URL such as "
+            "sqlite:///checkrein.db, or an object that implements checkrein.store.Store"
+        )
+    return cast("Store", store)
 
 
 def _microseconds() -> int:

@@ -45,6 +45,8 @@ class Effect:
     """Event whose payload holds the complete undo plan; 0 = none was stored."""
     why_not: str = ""
     """Why no plan could be completed."""
+    found_seq: int = 0
+    """Event by which it was found in place, the newest; 0 = it was not looked for."""
     undone: bool = False
     skipped: str = ""
     attempts: list[Attempt] = field(default_factory=list)
@@ -89,7 +91,10 @@ def effect_of(store: Store, call: str, events: Sequence[Event] | None = None) ->
             break
         ends = [e for e in tried if e.kind in ("outcome", "late")]
         state: EffectState | None = ends[-1].view["state"] if ends else None
-        raised = bool(ends) and ends[-1].view.get("ended") == "error"
+        # Who found the effect in place afterwards has found that this undo did not work.
+        raised = effect.found_seq > begun[-1].seq or (
+            bool(ends) and ends[-1].view.get("ended") == "error"
+        )
         effect.attempts.append(Attempt(undo_id, begun[-1].at, state, raised))
         effect.undone = effect.undone or state == "done"
         number += 1
@@ -122,6 +127,7 @@ def _take_in(effect: Effect, states: dict[int, EffectState], event: Event) -> No
             if before == "unknown":
                 states[attempt] = view["state"]
         if view["state"] == "done":
+            effect.found_seq = event.seq
             effect.result_seq = event.seq if view.get("result_known") else effect.result_seq
             effect.why_not = str(view.get("not_undoable", "")) if not effect.plan_seq else ""
         if "plan" in view:

@@ -11,7 +11,7 @@ Kinds of events
     observed     what would have been decided (mode "observe")
     guard        the stored verdict of a plugin that asks somebody outside
     approval_*   asked, decided, expired
-    resolved, needs_human, rollback_started, undo_skipped, rollback_finished
+    resolved, needs_human, rollback_started, undo_skipped, undo_declined, rollback_finished
 """
 
 from __future__ import annotations

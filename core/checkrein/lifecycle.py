@@ -21,12 +21,14 @@ from checkrein.errors import (
     SessionClosed,
 )
 from checkrein.session import active
+from checkrein.settings import check_texts
 from checkrein.store import Batch, SessionPut, SessionRow
 from checkrein.tools import Tool
 
 if TYPE_CHECKING:
     from checkrein._io import IO
     from checkrein.rein import Rein
+    from checkrein.report import RollbackReport
     from checkrein.session import Session
     from checkrein.verdicts import Cause
 
@@ -223,9 +225,31 @@ class Lifecycle:
         if report.actions:
             error.add_note(f"checkrein: session {session.id}: {report.summary()}")
 
-    async def _end(self, io: IO, session: Session, state: Any, error: str) -> None:
-        keeps = state == "COMPLETED" or session.on_error == "keep"
+    async def fail(self, io: IO, session: Session, reason: str) -> RollbackReport | None:
+        """A reported failure: end the session, and roll it back unless its effects are kept."""
+        check_texts({"reason": reason})
+        row = self.rein.store.session(session.id)
+        if row is None or row.state != "ACTIVE":
+            raise SessionClosed(
+                f"session {session.id} is {row.state if row is not None else 'not open'}: "
+                "it cannot fail any more"
+            )
+        shown = str(self.rein.journal.view(_session_call(session), reason, "journal"))
+        keeps = session.on_failed == "keep"
+        await self._end(io, session, "FAILED", shown, keeps=keeps)
+        if keeps:
+            return None
+        return await self.rein.rollbacks.request(io, session.id, session=session)
+
+    async def _end(
+        self, io: IO, session: Session, state: Any, error: str, *, keeps: bool | None = None
+    ) -> None:
+        if keeps is None:
+            keeps = state == "COMPLETED" or session.on_error == "keep"
         put = SessionPut(state=state, owner="" if keeps else None, if_state=("ACTIVE",))
+        if keeps and self.rein.store.record("reverted", session.id) is not None:
+            # Some of it was taken back while it ran: it has not simply ended well.
+            put.rollback = "partial"
         event = self.rein.journal.event("session_ended", state=state, error=error)
         batch = Batch(session.id, (event,), event.at, session.fence, session_put=put)
         await self._change(io, session, batch)

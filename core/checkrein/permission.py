@@ -99,7 +99,7 @@ class Permissions:
         if record.state in ("started", "done"):
             return None
         if record.state != "approved":
-            if entry.session.on_rejected == "rollback":
+            if entry.session.on_rejected == "rollback" and entry.kind != "undo":
                 # The outermost call rolls back, when it ends: an outer one is still at work.
                 entry.session.rollback_by = outermost(call.session) or call.id
                 entry.session.rollback_wanted = "rejected"

@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from checkrein._config_model import Settings, ToolSettings
     from checkrein.rein import Rein
 
-_DECIDING = ("mode", "on_error", "on_rejected", "approvals", "approval_expires", "unattributed")
+_DECIDING = (
+    "mode", "on_error", "on_rejected", "on_failed", "approvals", "approval_expires",
+    "unattributed",
+)  # fmt: skip
 """Settings that belong to a policy; where things are stored does not."""
 
 

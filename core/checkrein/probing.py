@@ -136,9 +136,11 @@ class Probing:
         fence: int | None,
         *,
         result: Any = None,
+        by: str = "probe",
+        note: str = "",
     ) -> None:
-        """Record what a probe found out, and settle what the call still holds."""
-        view: dict[str, Any] = {"state": state, "by": "probe"}
+        """Record what a probe or a person found out, and settle what the call still holds."""
+        view: dict[str, Any] = {"state": state, "by": by, **({"note": note} if note else {})}
         payload: dict[str, Any] = {}
         if state == "done":
             payload = self._found(effect, result, view)

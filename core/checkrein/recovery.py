@@ -11,9 +11,9 @@ from checkrein.call import Absent, Present
 from checkrein.effects import descendants, effect_of, root_of, unended
 from checkrein.errors import Conflict
 from checkrein.journal import is_effect
-from checkrein.rollback import RollbackReport
+from checkrein.report import Action, RollbackReport
+from checkrein.singles import doubt_of
 from checkrein.store import Batch, SessionPut, SessionRow, SettleRow
-from checkrein.undoing import Action
 
 if TYPE_CHECKING:
     from checkrein._io import IO
@@ -165,8 +165,7 @@ class Recovery:
                 await self.undoing.resolve(io, effect, "not_done", fence)
         event = self.rein.journal.event("session_ended", state="FAILED", error="owner died")
         put = SessionPut(state="FAILED" if row.state == "ACTIVE" else None, owner="")
-        doubt = any(a.status == "in_doubt" for a in report.actions)
-        await self.rollbacks.finish(io, row.id, event, fence, put, doubt=doubt)
+        await self.rollbacks.finish(io, row.id, event, fence, put, doubt_of(report.actions))
         return report
 
     async def _settle(self, io: IO, session: str) -> None:

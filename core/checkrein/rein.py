@@ -24,7 +24,7 @@ from checkrein.tools import Tool
 if TYPE_CHECKING:
     from checkrein.reading import Reading
     from checkrein.recovery import RecoverReport
-    from checkrein.rollback import RollbackReport
+    from checkrein.report import RollbackReport
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,6 +70,7 @@ class Rein(Assembly):
         wait: Literal["auto", "block", "suspend"] | None = None,
         on_error: Literal["rollback", "keep"] | None = None,
         on_rejected: Literal["raise", "rollback"] | None = None,
+        on_failed: Literal["rollback", "keep"] | None = None,
         drain: float | None = None,
     ) -> Session:
         """A session to enter with `with` or `async with`.
@@ -77,12 +78,14 @@ class Rein(Assembly):
         `id` takes up a suspended session again; an error that leaves the block fails the
         session, which is then rolled back (`on_error="keep"` leaves its effects).
         """
-        given = {"wait": wait, "on_error": on_error, "on_rejected": on_rejected}
+        given = {
+            "wait": wait, "on_error": on_error, "on_rejected": on_rejected, "on_failed": on_failed,
+        }  # fmt: skip
         check_choices({key: value for key, value in given.items() if value is not None})
         return Session(
             self, id or os.urandom(16).hex(), agent=agent, intent=intent, user=user,
             tenant=tenant, task=task, labels=labels, detached=detached, wait=wait,
-            on_error=on_error, on_rejected=on_rejected, drain=drain,
+            on_error=on_error, on_rejected=on_rejected, on_failed=on_failed, drain=drain,
         )  # fmt: skip
 
     def current_session(self) -> Session:
@@ -275,19 +278,56 @@ class Rein(Assembly):
 
     # -- undo
 
-    def rollback(self, session_id: str, *, dry_run: bool = False) -> RollbackReport | None:
-        """Undo a session's effects, newest first."""
+    def rollback(
+        self,
+        session_id: str,
+        *,
+        to: int | None = None,
+        action: str | None = None,
+        dry_run: bool = False,
+    ) -> RollbackReport | None:
+        """Undo a session's effects, newest first; `dry_run` only makes the plan.
+
+        `to=STEP`: only what came after that step. `action=CALL`: only that call, and the session
+        goes on. Raises `Conflict` for a session, step or call that is not there, and where somebody
+        else rolls the session back.
+        """
         return finish(
             self.rollbacks.request(
-                self.sync_io, session_id, dry_run=dry_run, session=self.opened(session_id)
+                self.sync_io, session_id, dry_run=dry_run, session=self.opened(session_id), to=to,
+                action=action,
             )
-        )
+        )  # fmt: skip
 
-    async def arollback(self, session_id: str, *, dry_run: bool = False) -> RollbackReport | None:
+    async def arollback(
+        self,
+        session_id: str,
+        *,
+        to: int | None = None,
+        action: str | None = None,
+        dry_run: bool = False,
+    ) -> RollbackReport | None:
         """The async twin of `rollback`."""
         return await self.rollbacks.request(
-            self.async_io, session_id, dry_run=dry_run, session=self.opened(session_id)
-        )
+            self.async_io, session_id, dry_run=dry_run, session=self.opened(session_id), to=to,
+            action=action,
+        )  # fmt: skip
+
+    def settle(
+        self, call_id: str, state: Literal["done", "not_done", "undone"], *, by: str, note: str = ""
+    ) -> None:
+        """Say by hand what became of a call that nobody here could tell.
+
+        `done`: its effect is in place. `not_done`: it never was. `undone`: it was taken back by
+        hand. Raises `Conflict` where the journal knows otherwise.
+        """
+        finish(self.by_hand.settle(self.sync_io, call_id, state, by, note))
+
+    async def asettle(
+        self, call_id: str, state: Literal["done", "not_done", "undone"], *, by: str, note: str = ""
+    ) -> None:
+        """The async twin of `settle`."""
+        await self.by_hand.settle(self.async_io, call_id, state, by, note)
 
     def recover(self, *, settle: bool = False) -> RecoverReport:
         """Finish what dead processes left: roll back their sessions, resolve calls in doubt.

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from checkrein import owner
 from checkrein._locks import Lock
-from checkrein.call import Absent, Call, Outcome, Present
+from checkrein.call import Call, Outcome
 from checkrein.effects import descendants, effect_of, newest_first, unended
-from checkrein.engine import Entry, outermost
-from checkrein.errors import CheckreinError, Conflict, FencedOut, SessionClosed
-from checkrein.journal import is_effect
+from checkrein.engine import outermost
+from checkrein.errors import CheckreinError, ConfigError, Conflict, FencedOut, SessionClosed
+from checkrein.parts import Part
+from checkrein.report import Action, RollbackReport
 from checkrein.session import Session
-from checkrein.store import Batch, NewEvent, Put, SessionPut, SessionRow
-from checkrein.undoing import LEFT, Action, Undoing
+from checkrein.singles import Singles, doubt_of
+from checkrein.store import Batch, Put, SessionPut, SessionRow
 from checkrein.verdicts import Cause
 
 if TYPE_CHECKING:
@@ -24,52 +23,14 @@ if TYPE_CHECKING:
     from checkrein.rein import Rein
 
 
-@dataclass(slots=True)
-class RollbackReport:
-    """What a rollback did, effect by effect."""
-
-    session: str
-    cause: Cause
-    actions: list[Action] = field(default_factory=list)
-    """Newest effect first."""
-    dry_run: bool = False
-    sessions: list[str] = field(default_factory=list)
-    """The session and the inner ones that went with it."""
-
-    @property
-    def left(self) -> list[Action]:
-        """Effects that stay, or may stay."""
-        return [a for a in self.actions if a.status in LEFT]
-
-    @property
-    def complete(self) -> bool:
-        """Whether nothing is left."""
-        return not self.left
-
-    def summary(self) -> str:
-        """One line: how many of each status, and the first ten that are left."""
-        counts: dict[str, int] = {}
-        for action in self.actions:
-            counts[action.status] = counts.get(action.status, 0) + 1
-        told = ", ".join(f"{n} {status}" for status, n in counts.items()) or "nothing to undo"
-        left = self.left
-        names = ", ".join(f"{a.name} {a.call}" for a in left[:10])
-        more = f" and {len(left) - 10} more" if len(left) > 10 else ""
-        return f"rollback: {told}" + (f"; left: {names}{more}" if names else "")
-
-
-class Rollbacks:
+class Rollbacks(Singles):
     """Rollback for one Rein."""
 
     def __init__(self, rein: Rein) -> None:
-        self.rein = rein
-        self.store = rein.store
-        self.undoing = Undoing(rein)
+        super().__init__(rein)
         self._lock = Lock()
         self._rolling: set[str] = set()
         """Sessions that this process rolls back now."""
-        self._draining: set[str] = set()
-        """Those of them whose effects are not looked at yet."""
         self._sessions: dict[str, Session] = {}
 
     def session_of(self, id: str) -> Session:
@@ -94,30 +55,45 @@ class Rollbacks:
     # -- asking for it
 
     async def request(
-        self, io: IO, session_id: str, *, dry_run: bool = False, session: Session | None = None
+        self,
+        io: IO,
+        session_id: str,
+        *,
+        dry_run: bool = False,
+        session: Session | None = None,
+        to: int | None = None,
+        action: str | None = None,
     ) -> RollbackReport | None:
         """Roll back now, or at the end of the outermost call if asked for inside one."""
+        if action is not None:
+            if to is not None:
+                raise ConfigError("rollback: name one of to= (a step) and action= (a call)")
+            return await self.single(io, session_id, action, dry_run=dry_run)
         call = outermost(session_id)
         if call and session is not None and not session.runs(call):
             # A task or thread that outlived its call: nobody is left to do it later.
             call = ""
         if dry_run or not call:
             return await self.run(
-                io, session_id, cause="explicit", dry_run=dry_run, session=session
+                io, session_id, cause="explicit", dry_run=dry_run, session=session, to=to
             )
         if session_id not in self._rolling:
             if session is None:
                 session = self.session_of(session_id)
+            if to is not None:
+                Part(self.store, session_id, to, descendants(self.store, session_id))
             session.rollback_wanted, session.rollback_by = "explicit", call
+            session.rollback_to = to
         return None
 
     async def deferred(self, io: IO, session: Session) -> None:
         """Do what was asked for inside a call that has ended now."""
         cause, session.rollback_wanted, session.rollback_by = session.rollback_wanted, "", ""
+        to, session.rollback_to = session.rollback_to, None
         try:
             report = await self.run(
                 io, session.id, cause="rejected" if cause == "rejected" else "explicit",
-                session=session,
+                session=session, to=to,
             )  # fmt: skip
         except CheckreinError as error:
             # The call that asked has ended, with a result or an error of its own to deliver.
@@ -137,8 +113,9 @@ class Rollbacks:
         dry_run: bool = False,
         session: Session | None = None,
         expect: int | None = None,
+        to: int | None = None,
     ) -> RollbackReport:
-        """Undo a session and its descendants, newest effect first.
+        """Undo a session and its descendants, newest effect first; with `to`, what came after.
 
         A failing undo is retried, then left, and the rest goes on. Raises `Conflict` if
         somebody else is rolling the session back, or takes it over on the way, and
@@ -148,9 +125,10 @@ class Rollbacks:
         if row is None:
             raise Conflict(f"session {session_id} is unknown here")
         ids = self._tree(session_id, cause)
-        report = RollbackReport(session_id, cause, dry_run=dry_run, sessions=ids)
+        part = Part(self.store, session_id, to, ids)
+        report = RollbackReport(session_id, cause, dry_run=dry_run, sessions=ids, to=to)
         if dry_run or self._over(ids):
-            await self._walk(io, report, {}, frozenset(), planned=True)
+            await self._walk(io, report, part, {}, frozenset(), planned=True)
             return report
         with self._lock:
             if self._rolling.intersection(ids):
@@ -166,7 +144,7 @@ class Rollbacks:
                 fences[id] = await self._take(io, id, cause, expect if id == session_id else None)
             limit = self.rein.drain if session is None else session.drain
             busy = await self._drain(io, ids, running, limit)
-            await self._walk(io, report, fences, busy)
+            await self._walk(io, report, part, fences, busy)
             for id in ids:
                 await self._close(io, id, report, fences[id])
         except (FencedOut, SessionClosed) as error:
@@ -195,10 +173,6 @@ class Rollbacks:
 
     def _local(self, ids: Sequence[str]) -> list[Session]:
         return [s for s in (self.rein.opened(id) for id in ids) if s is not None]
-
-    def alive(self, row: SessionRow) -> bool:
-        """Whether the process that owns the session lives."""
-        return bool(row.owner) and owner.alive(self.store.owner(row.owner), self.rein.clock())
 
     def _others(self, row: SessionRow | None) -> bool:
         """Whether a living process other than this one owns the session."""
@@ -268,6 +242,7 @@ class Rollbacks:
         self,
         io: IO,
         report: RollbackReport,
+        part: Part,
         fences: Mapping[str, int],
         busy: frozenset[str],
         *,
@@ -277,7 +252,9 @@ class Rollbacks:
             effect = effect_of(self.store, intent.call)
             if effect is None:
                 continue
-            if effect.call in busy and not effect.ended:
+            if not part.holds(intent):
+                action = self.undoing.kept(effect, part.outside)
+            elif effect.call in busy and not effect.ended:
                 detail = "it still runs; its result is undone when it lands"
                 action = Action(effect.call, effect.name, effect.session, "in_doubt", detail)
             else:
@@ -291,25 +268,17 @@ class Rollbacks:
         tree = set(descendants(self.store, id)) if len(report.sessions) > 1 else {id}
         left = [a for a in report.left if a.session in tree]
         own = [a for a in report.actions if a.session == id]
-        doubt = any(a.status == "in_doubt" for a in left)
+        whole = not left and all(a.asked or a.status == "absent" for a in own)
         event = self.rein.journal.event(
             "rollback_finished",
             cause=report.cause,
             undone=sum(a.status == "undone" for a in own),
             left=[{"call": a.call, "name": a.name, "status": a.status} for a in left],
         )
-        put = SessionPut(rollback="partial" if left else "rolled_back", owner="")
-        await self.finish(io, id, event, fence, put, doubt=doubt)
-
-    async def finish(
-        self, io: IO, id: str, event: NewEvent, fence: int | None, put: SessionPut, *, doubt: bool
-    ) -> None:
-        """End work on a session; with `doubt`, `recover` comes back to it."""
-        puts: tuple[Put, ...] = ()
-        if doubt or self.store.record("doubt", id) is not None:
-            puts = (Put("doubt", id, "open" if doubt else "closed", {}, id),)
-        batch = Batch(id, (event,), event.at, fence, session_put=put, puts=puts)
-        self.rein.observers.notify(await io.commit(batch), batch)
+        if report.to is not None:
+            event.view["to"] = report.to
+        put = SessionPut(rollback="rolled_back" if whole else "partial", owner="")
+        await self.finish(io, id, event, fence, put, doubt_of(left))
 
     def _interrupted(self, fences: Mapping[str, int]) -> None:
         """A rollback that was broken off is finished by the next `recover`, of any process."""
@@ -321,49 +290,3 @@ class Rollbacks:
                 self.store.commit(Batch(id, (event,), event.at, fence, session_put=put, puts=puts))
             except CheckreinError as error:
                 self.rein.log.error("session %s stays in rollback: %s", id, error)
-
-    # -- single effects
-
-    async def one(self, io: IO, call: str, cause: Cause) -> Action | None:
-        """Undo one effect and leave the session as it is."""
-        effect = effect_of(self.store, call)
-        if effect is None or not is_effect(effect.intent):
-            return None
-        return await self.undoing.undo(io, effect, cause, None)
-
-    async def late(self, io: IO, session_id: str, call: str) -> None:
-        """A result landed in a session that is rolled back: undo it at once."""
-        if session_id in self._draining:
-            return
-        try:
-            action = await self.one(io, call, "error")
-            if action is None or action.status not in LEFT:
-                return
-            self.rein.log.error(
-                "late result of %s %s in a rolled back session: %s (%s)",
-                action.name, call, action.status, action.detail,
-            )  # fmt: skip
-            row = self.store.session(session_id)
-            if row is not None and row.rollback in ("rolled_back", "partial"):
-                event = self.rein.journal.event(
-                    "rollback_finished", cause="error", undone=0,
-                    left=[{"call": call, "name": action.name, "status": action.status}],
-                )  # fmt: skip
-                put = SessionPut(rollback="partial")
-                await self.finish(io, session_id, event, None, put, doubt=True)
-        except CheckreinError as error:
-            self.rein.log.error("late result of call %s: %s", call, error)
-
-    async def ask(self, io: IO, call: Call, entry: Entry) -> Outcome | Literal[False] | None:
-        """Resolve a call in doubt for a resumed run: its outcome, False = never ran, None."""
-        effect = effect_of(self.store, call.id)
-        if effect is None or effect.state == "not_done":
-            return False
-        answer = await self.undoing.probe(io, effect)
-        if isinstance(answer, Absent) and self.undoing.settling(effect, effect.intent.at) <= 0:
-            await self.undoing.resolve(io, effect, "not_done", None)
-            return False
-        if isinstance(answer, Present):
-            await self.undoing.resolve(io, effect, "done", None, result=answer.result)
-            return Outcome("done", answer.result, source="probe")
-        return None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from checkrein.call import Usage
     from checkrein.pinning import Pinned
     from checkrein.rein import Rein
-    from checkrein.rollback import RollbackReport
+    from checkrein.report import RollbackReport
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,6 +70,7 @@ class Session:
         wait: str | None = None,
         on_error: str | None = None,
         on_rejected: str | None = None,
+        on_failed: str | None = None,
         drain: float | None = None,
     ) -> None:
         self.rein = rein
@@ -86,6 +87,7 @@ class Session:
         self.keeps_setting = on_error is not None
         """Whether `on_error` was given: a session that is taken up goes by what it began with."""
         self.on_rejected = on_rejected or rein.on_rejected
+        self.on_failed = on_failed or rein.on_failed
         if drain is not None:
             check_numbers({"drain": drain})
         self.drain = rein.drain if drain is None else float(drain)
@@ -105,6 +107,7 @@ class Session:
         self.rollback_wanted = ""
         self.rollback_by = ""
         """Id of the call at whose end the rollback is done that was asked for inside it."""
+        self.rollback_to: int | None = None
         self.pinned: Pinned | None = None
         """What it began under and this process does not have: asked beside its own plugins."""
         self.taken_up = False
@@ -213,20 +216,38 @@ class Session:
 
     # -- acting
 
-    def rollback(self, *, dry_run: bool = False) -> RollbackReport | None:
-        """Undo this session's effects, newest first.
+    def rollback(
+        self, *, to: int | None = None, action: str | None = None, dry_run: bool = False
+    ) -> RollbackReport | None:
+        """Undo this session's effects, newest first: see `Rein.rollback`.
 
         Inside a call of the session it is deferred to the outermost call, and None returned.
         """
         return finish(
-            self.rein.rollbacks.request(self.rein.sync_io, self.id, dry_run=dry_run, session=self)
+            self.rein.rollbacks.request(
+                self.rein.sync_io, self.id, dry_run=dry_run, session=self, to=to, action=action
+            )
         )
 
-    async def arollback(self, *, dry_run: bool = False) -> RollbackReport | None:
+    async def arollback(
+        self, *, to: int | None = None, action: str | None = None, dry_run: bool = False
+    ) -> RollbackReport | None:
         """The async twin of `rollback`."""
         return await self.rein.rollbacks.request(
-            self.rein.async_io, self.id, dry_run=dry_run, session=self
+            self.rein.async_io, self.id, dry_run=dry_run, session=self, to=to, action=action
         )
+
+    def fail(self, reason: str) -> RollbackReport | None:
+        """Report that the run failed, without an error: it takes no more calls, and ends FAILED.
+
+        It is rolled back, unless `on_failed="keep"`. Inside a call of the session that is deferred
+        to the outermost call, and None returned.
+        """
+        return finish(self.rein.lifecycle.fail(self.rein.sync_io, self, reason))
+
+    async def afail(self, reason: str) -> RollbackReport | None:
+        """The async twin of `fail`."""
+        return await self.rein.lifecycle.fail(self.rein.async_io, self, reason)
 
     def record_usage(self, usage: Usage, *, model: str) -> None:
         """Put a model call that ran elsewhere on the bill.
@@ -252,9 +273,9 @@ class Session:
 
     @property
     def state(self) -> str:
-        """The stored state: ACTIVE, COMPLETED, FAILED or ABANDONED."""
+        """The stored state: ACTIVE, COMPLETED, FAILED, ROLLED_BACK or ABANDONED."""
         row = self.rein.store.session(self.id)
-        return row.state if row is not None else ""
+        return row.stored if row is not None else ""
 
 
 def labels_of(labels: object) -> dict[str, str]:

@@ -15,6 +15,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "unattributed": ("account", "refuse"),
     "on_error": ("rollback", "keep"),
     "on_rejected": ("raise", "rollback"),
+    "on_failed": ("rollback", "keep"),
 }
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from checkrein import codec
 from checkrein.call import Absent, Call, Outcome, Present
 from checkrein.effects import Attempt, Effect, payload_of
 from checkrein.engine import Entry
 from checkrein.errors import (
+    ApprovalExpired,
+    ApprovalRejected,
     CheckreinError,
     ConfigError,
     DuplicateIntent,
@@ -23,6 +24,7 @@ from checkrein.errors import (
 )
 from checkrein.judging import HookFailed, run_hook
 from checkrein.probing import Probing
+from checkrein.report import Action, Status
 from checkrein.store import Batch
 from checkrein.tool import Tool
 from checkrein.undo import MISSING, NotUndoable
@@ -31,24 +33,8 @@ from checkrein.verdicts import Cause, Skip, Undo
 if TYPE_CHECKING:
     from checkrein._io import IO
 
-Status = Literal[
-    "undone", "absent", "kept", "not_undoable", "in_doubt", "needs_human", "failed", "planned"
-]
-LEFT: tuple[Status, ...] = ("kept", "not_undoable", "in_doubt", "needs_human", "failed")
-"""Statuses that leave an effect, or may leave one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """What a rollback did about one call."""
-
-    call: str
-    name: str
-    session: str
-    status: Status
-    detail: str = ""
-    wait: float = 0.0
-    """Seconds until a probe's answer is final, for `in_doubt`."""
+ALREADY = "already"
+"""Detail of an effect that was undone before."""
 
 
 class Undoing(Probing):
@@ -63,7 +49,7 @@ class Undoing(Probing):
         `StoreUnavailable`; whatever else goes wrong is told in the action.
         """
         if effect.undone and not self._may_have_landed_again(effect):
-            return self._action(effect, "undone", "already")
+            return self._action(effect, "undone", ALREADY)
         if effect.state == "not_done":
             return self._action(effect, "absent", "it had no effect")
         try:
@@ -105,6 +91,14 @@ class Undoing(Probing):
         self, effect: Effect, status: Status, detail: str = "", wait: float = 0.0
     ) -> Action:
         return Action(effect.call, effect.name, effect.session, status, detail, wait)
+
+    def kept(self, effect: Effect, why: str) -> Action:
+        """What became of an effect that was not to be undone."""
+        if effect.undone:
+            return self._action(effect, "undone", ALREADY)
+        if effect.state == "not_done":
+            return self._action(effect, "absent", "it had no effect")
+        return Action(effect.call, effect.name, effect.session, "kept", why, asked=False)
 
     def _planned(self, effect: Effect) -> Action:
         if effect.state == "unknown" or effect.undo_in_doubt is not None:
@@ -162,9 +156,21 @@ class Undoing(Probing):
     async def needs_human(self, io: IO, effect: Effect, fence: int | None, why: str) -> Action:
         """Record that a person has to look."""
         event = self.rein.journal.event("needs_human", effect.call, name=effect.name, why=why)
-        batch = Batch(effect.session, (event,), event.at, fence)
-        self.rein.observers.notify(await io.commit(batch), batch)
+        await self._tell(io, Batch(effect.session, (event,), event.at, fence))
         return self._action(effect, "needs_human", why)
+
+    async def _declined(
+        self, io: IO, effect: Effect, fence: int | None, refused: ApprovalRejected | ApprovalExpired
+    ) -> Action:
+        """Record that a person did not let it be undone: the effect stays as it is."""
+        event = self.rein.journal.event(
+            "undo_declined", effect.call, name=effect.name, why=refused.reason
+        )
+        await self._tell(io, Batch(effect.session, (event,), event.at, fence))
+        return self._action(effect, "declined", refused.reason)
+
+    async def _tell(self, io: IO, batch: Batch) -> None:
+        self.rein.observers.notify(await io.commit(batch), batch)
 
     async def _stored_plan(
         self, io: IO, effect: Effect, cause: Cause, fence: int | None
@@ -260,6 +266,8 @@ class Undoing(Probing):
                 return self._action(effect, "in_doubt", "another process undoes it just now", 1.0)
             except InDoubt as error:
                 return self._action(effect, "in_doubt", f"{name}: {error}")
+            except (ApprovalRejected, ApprovalExpired) as refused:
+                return await self._declined(io, effect, fence, refused)
             if outcome.state == "done":
                 wait = self._again_in(effect)
                 if wait > 0:

@@ -349,3 +349,48 @@ def test_what_only_undoes_needs_no_terminal_for_an_approver_that_asks_at_one(des
     recovered = desk.cli("recover")
     assert recovered.code == 0, recovered.err
     assert desk.done() == {}
+
+
+def test_a_part_of_a_session_is_undone_from_another_terminal(desk):
+    done = desk.python("import shop; shop.run(('o1', 1), ('o2', 2), ('o3', 3))")
+    session = done.out.strip()
+    plan = desk.cli("rollback", session, "--to", "2", "--dry-run", "--json").tree
+    assert [a["status"] for a in plan["actions"]] == ["planned", "kept", "kept"]
+    assert plan["to"] == 2 and len(desk.done()) == 3
+    assert desk.cli("rollback", session, "--to", "2").code == 0
+    assert sorted(desk.done()) == ["o1", "o2"]
+
+    first = [
+        e["call"] for e in desk.look("show", session, "--json").tree["timeline"] if "step" in e
+    ]
+    assert desk.cli("rollback", session, "--action", first[0]).code == 0
+    assert sorted(desk.done()) == ["o2"]
+    assert desk.sessions()[0]["display_state"] == "PARTIALLY_REVERTED"
+
+    both = desk.cli("rollback", session, "--to", "1", "--action", first[0])
+    assert (both.code, "one of --to" in both.err) == (2, True)
+    wrong = desk.cli("rollback", session, "--action", "zzz")
+    assert (wrong.code, "no call begins with 'zzz'" in wrong.err) == (1, True)
+
+
+def test_a_call_in_doubt_is_settled_from_another_terminal(desk):
+    desk.python(
+        """
+        import shop
+
+        @shop.rein.tool(undo=lambda: None)
+        def blind():
+            raise OSError
+
+        with shop.rein.session() as session:
+            blind()
+        """
+    )
+    (session,) = desk.sessions()
+    call = desk.look("show", session["id"], "--json").tree["timeline"]
+    (call,) = {e["call"] for e in call if e.get("what") == "blind"}
+    assert desk.look("settle", call, "gone").code == 2
+    assert desk.look("settle", "nope", "undone").code == 1
+    settled = desk.look("settle", call, "not_done", "--by", "ann", "--note", "asked the bank")
+    assert (settled.code, settled.out) == (0, f"{call} not_done, says ann\n")
+    assert desk.sessions()[0]["display_state"] == "REVERTED"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from checkrein import Ask, Call, Plugin, Rein, errors
-from checkrein.rollback import RollbackReport
+from checkrein.report import RollbackReport
 
 
 class World:

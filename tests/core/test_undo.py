@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from checkrein import Absent, Call, Deny, Outcome, Plugin, Present, Rein, Skip, Undo
-from checkrein.rollback import RollbackReport
+from checkrein.report import RollbackReport
 
 
 def acted(go: Any, rein: Rein, *calls: tuple[Any, ...]) -> str:

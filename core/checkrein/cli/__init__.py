@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "resume": ("Decide", "acting", "Run the call that waited for an approval, once."),
     "stop": ("Decide", "acting", "Stop sessions before their next call."),
     "rollback": ("Undo", "undo", "Undo what a session did, newest effect first."),
+    "settle": ("Undo", "undo", "Say by hand what became of a call that nobody could tell."),
     "recover": ("Undo", "undo", "Finish what killed processes left behind."),
 }
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from checkrein.errors import Conflict
-from checkrein.store import Page, Record, SessionRow, Store
+from checkrein.store import Event, Page, Record, SessionRow, Store
 
 _SHOWN = 5
 
@@ -32,6 +32,22 @@ def session_of(store: Store, typed: str) -> SessionRow:
     return found
 
 
+def call_of(store: Store, session: str, typed: str) -> str:
+    """The call of a session that `typed` names. Raises `Conflict`: none, or several."""
+    if store.events(call=typed, kinds=("intent",), limit=1):
+        return typed
+    found: dict[str, Event] = {}
+    after = 0
+    while True:
+        page = store.events(session=session, kinds=("intent",), after=after)
+        found.update((event.call, event) for event in page if event.view["kind"] == "tool")
+        if not page:
+            break
+        after = page[-1].seq
+    listing = f"checkrein show {session} --json"
+    return str(_only(typed, "call", listing, found.values(), "call").call)
+
+
 def approval_of(store: Store, typed: str) -> Record:
     """The approval that `typed` names. Raises `Conflict`: none, or several."""
     record = store.record("approval", typed)
@@ -43,11 +59,13 @@ def approval_of(store: Store, typed: str) -> Record:
     return found
 
 
-def _only(typed: str, what: str, listing: str, rows: Iterator[Any]) -> Any:
-    found = [row for row in rows if typed and row.id.startswith(typed)]
+def _only(typed: str, what: str, listing: str, rows: Iterable[Any], key: str = "id") -> Any:
+    found = [row for row in rows if typed and getattr(row, key).startswith(typed)]
     if len(found) == 1:
         return found[0]
     if not found:
         raise Conflict(f"no {what} begins with {typed!r}: `{listing}` lists them")
-    some = ", ".join(row.id for row in found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
+    some = ", ".join(getattr(row, key) for row in found[:_SHOWN]) + (
+        ", ..." if len(found) > _SHOWN else ""
+    )
     raise Conflict(f"{len(found)} {what}s begin with {typed!r}: {some}")

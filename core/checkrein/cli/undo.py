@@ -1,22 +1,23 @@
-"""`checkrein rollback` and `recover`."""
+"""`checkrein rollback`, `recover` and `settle`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
 from checkrein import owner
-from checkrein.cli._ids import rows_of, session_of
+from checkrein.by_hand import STATES
+from checkrein.cli._ids import call_of, rows_of, session_of
 from checkrein.cli._output import Out, clean
+from checkrein.cli._person import user
 from checkrein.cli._place import Place, command
 from checkrein.effects import descendants, effect_of, newest_first
 from checkrein.errors import ConfigError
 from checkrein.rein import Rein
-from checkrein.rollback import RollbackReport
+from checkrein.report import LEFT, Action, RollbackReport
 from checkrein.store import Store
-from checkrein.undoing import LEFT, Action
 
 
 @command
@@ -27,18 +28,55 @@ def rollback(
     session: Annotated[
         str, typer.Argument(metavar="SESSION", help="Its id, or how the id begins.")
     ],
+    to: Annotated[
+        int | None, typer.Option(metavar="STEP", min=1, help="Only what came after this step.")
+    ] = None,
+    action: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only this call; the session goes on.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the plan.")] = False,
 ) -> int:
     """Undo what a session did, newest effect first. Needs the application (--app)."""
+    if to is not None and action is not None:
+        raise ConfigError("rollback: name one of --to STEP and --action ID")
     with place.looking() if dry_run else _acting(place) as rein:
         row = session_of(rein.store, session)
+        call = None if action is None else call_of(rein.store, row.id, action)
         with out.working(f"rolling back {row.id}"):
-            report = rein.rollback(row.id, dry_run=dry_run)
+            report = rein.rollback(row.id, to=to, action=call, dry_run=dry_run)
         if report is None:
             raise ConfigError("rollback from inside one of the session's own calls")
         out.document(_tree(report))
         _print(out, report)
     return 1 if report.left else 0
+
+
+@command
+def settle(
+    *,
+    place: Place,
+    out: Out,
+    call: Annotated[str, typer.Argument(metavar="CALL", help="Its id, as `rollback` names it.")],
+    state: Annotated[
+        str,
+        typer.Argument(
+            metavar="STATE", help="done (in place), not_done (never was) or undone (by hand)."
+        ),
+    ],
+    by: Annotated[str | None, typer.Option(metavar="NAME", help="Who has looked. [you]")] = None,
+    note: Annotated[str, typer.Option(metavar="TEXT", help="What was found.")] = "",
+) -> int:
+    """Say by hand what became of a call that nobody could tell."""
+    if state not in STATES:
+        raise ConfigError(f"settle {state}: use one of {', '.join(STATES)}")
+    with place.looking() as rein:
+        who = by or user()
+        rein.settle(call, cast("Any", state), by=who, note=note)
+        out.document({"call": call, "state": state, "by": who})
+        out.line(f"{call} {state}, says {who}")
+        if state == "done":
+            out.note("it is in place: checkrein rollback SESSION undoes it")
+    return 0
 
 
 @command
@@ -117,6 +155,7 @@ def _tree(report: RollbackReport) -> dict[str, Any]:
         "session": report.session,
         "cause": report.cause,
         "dry_run": report.dry_run,
+        "to": report.to,
         "complete": report.complete,
         "actions": [
             {
@@ -140,7 +179,8 @@ def _print(out: Out, report: RollbackReport) -> None:
 
 
 _HINTS = {
-    "needs_human": "needs_human: look at the outside system; nobody here can tell",
+    "needs_human": "needs_human: look at the outside system, then checkrein settle CALL STATE",
+    "declined": "declined: a person did not let these be undone",
     "not_undoable": "not_undoable: no undo is declared for these tools",
     "failed": "failed: mend the cause, then run checkrein rollback again",
     "kept": "kept: a plugin chose to leave these",
@@ -148,5 +188,5 @@ _HINTS = {
 
 
 def _hints(actions: Iterable[Action]) -> list[str]:
-    found = {a.status for a in actions if a.status in LEFT}
+    found = {a.status for a in actions if a.asked and a.status in LEFT}
     return [text for status, text in _HINTS.items() if status in found]

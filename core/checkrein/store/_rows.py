@@ -30,6 +30,11 @@ class SessionRow:
     updated: int
     body: Mapping[str, Any]
 
+    @property
+    def stored(self) -> str:
+        """State and rollback in one word: ROLLED_BACK once nothing of it is left."""
+        return "ROLLED_BACK" if self.rollback == "rolled_back" else self.state
+
 
 @dataclass(frozen=True, slots=True)
 class Record:

@@ -52,7 +52,8 @@ def actual(row: HoldRow | OpenHold, outcome: Outcome) -> int:
         return max(0, outcome.cost)
     if row.unit == "tokens" and outcome.usage is not None:
         return max(0, outcome.usage.total_tokens)
-    if row.unit == "seconds" and outcome.state == "done":
+    if row.unit == "seconds" and (outcome.state == "done" or outcome.duration > 0):
+        # Of a call that failed too it is known how long it took; not of one whose process died.
         return max(0, -int(-outcome.duration * 1_000_000 // 1))
     return row.amount
 
@@ -118,10 +119,11 @@ def refused(call: Call, hold: Hold, error: HoldRefused, plugin: str) -> BudgetEx
     """The typed denial for a hold without room."""
     window = f" within {hold.window:g} s" if hold.window else ""
     held = f", {amount_text(error.held, hold.unit)} held by running calls" if error.held else ""
+    above = ", more than the limit" if error.spent > hold.limit else ""
     return BudgetExceeded(
         hold.reason
         or f"limit {amount_text(hold.limit, hold.unit)}{window} of {hold.account}: "
-        f"{amount_text(error.spent, hold.unit)} spent{held}, "
+        f"{amount_text(error.spent, hold.unit)} spent{above}{held}, "
         f"{amount_text(hold.amount, hold.unit)} needed",
         account=hold.account,
         rule=hold.rule,

@@ -120,6 +120,12 @@ class Usage:
     provider: str = ""
     tier: str = ""
     """Service tier that was billed (`batch`, `flex`, `priority`); empty for the standard one."""
+    cache_write_1h_tokens: int = 0
+    """Of the written ones, those that are kept for an hour, where a provider bills them apart."""
+    cache_read_audio_tokens: int = 0
+    """Of the cached ones, those that are audio."""
+    estimated: bool = False
+    """Counted from texts, because the provider told nothing."""
 
     def sound(self) -> bool:
         """Whether every count is a whole number from 0 to 10**15, as a ledger can hold."""
@@ -128,7 +134,7 @@ class Usage:
             for n in (
                 self.input_tokens, self.output_tokens, self.cache_read_tokens,
                 self.cache_write_tokens, self.reasoning_tokens, self.input_audio_tokens,
-                self.output_audio_tokens,
+                self.output_audio_tokens, self.cache_write_1h_tokens, self.cache_read_audio_tokens,
             )
         )  # fmt: skip
 

@@ -1,202 +1,131 @@
 """The price book: what tokens of a model cost, from genai-prices and the user's own prices.
 
 genai-prices is exact but slow to ask (its import alone takes a second), so a model is
-resolved once into integers. Sums are kept in units of 1e-24 dollars a token, which holds every
-price of its data exactly, and rounded up to whole nano-dollars at the end.
+resolved once for each service tier.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pydantic import Field
-
-from checkrein.call import Usage
-from checkrein.errors import ConfigError
-from checkrein_plugins._config import Dollars, Settings, read
+from checkrein_plugins._overlay import Overlay, Own, overlay_of, tier_of
 from checkrein_plugins._patterns import globs, is_glob
+from checkrein_plugins._rates import Price, compiled
 
 if TYPE_CHECKING:
-    from genai_prices.types import ModelInfo, ModelPrice
+    from genai_prices.types import ModelInfo
 
-_UNITS = 10**18
-"""Units in a dollar per million tokens."""
-_NANO = 10**15
-"""Units, times tokens, in a nano-dollar."""
-_BASE = -1
-"""Start of the lowest band: every call is above it."""
+__all__ = ["Price", "PriceBook", "Prices", "book_of", "default_book"]
+
 _REMEMBERED = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class _Rates:
-    """Units per token. Input or output is None where the book has no price for it."""
-
-    input: int | None
-    cache_read: int
-    cache_write: int
-    input_audio: int
-    output: int | None
-    output_audio: int
-    reasoning: int
-    request: int
-
-
-class Price:
-    """The price of one model at one time.
-
-    Bands are (tokens of input that must be passed, rates), lowest first: passing a threshold
-    puts ALL tokens of the call at the higher rates, as providers bill.
-    """
-
-    __slots__ = ("_bands", "_rates", "model", "source")
-
-    def __init__(self, model: str, source: str, bands: list[tuple[int, _Rates]]) -> None:
-        self.model = model
-        self.source = source
-        self._rates = bands[0][1]
-        self._bands = tuple(reversed(bands[1:]))
-
-    def _at(self, input_tokens: int) -> _Rates:
-        for start, rates in self._bands:
-            if input_tokens > start:
-                return rates
-        return self._rates
-
-    def cost(self, usage: Usage) -> tuple[int | None, bool]:
-        """(nano-dollars, whether the counts fit together).
-
-        Cached and audio tokens are parts of the input, reasoning and audio of the output; each
-        is counted once. Parts larger than their whole: the remainder counts as 0 and the second
-        value is False. None where tokens were used that have no price.
-        """
-        rates = self._at(usage.input_tokens)
-        read, write, heard = (
-            usage.cache_read_tokens,
-            usage.cache_write_tokens,
-            usage.input_audio_tokens,
-        )
-        plain_in = usage.input_tokens - read - write - heard
-        thought, spoken = usage.reasoning_tokens, usage.output_audio_tokens
-        plain_out = usage.output_tokens - thought - spoken
-        fits = plain_in >= 0 and plain_out >= 0
-        if (rates.input is None and usage.input_tokens) or (
-            rates.output is None and usage.output_tokens
-        ):
-            return None, fits
-        units = (
-            max(plain_in, 0) * (rates.input or 0)
-            + read * rates.cache_read
-            + write * rates.cache_write
-            + heard * rates.input_audio
-            + max(plain_out, 0) * (rates.output or 0)
-            + thought * rates.reasoning
-            + spoken * rates.output_audio
-            + rates.request
-        )
-        return -(-units // _NANO), fits
-
-    def bound(self, input_tokens: int, output_tokens: int) -> int | None:
-        """Nano-dollars that these tokens cost at most.
-
-        Nothing is read from a cache, and all of the input is written to one.
-        """
-        rates = self._at(input_tokens)
-        if rates.input is None:
-            return None
-        units = (
-            input_tokens * max(rates.input, rates.cache_write)
-            + output_tokens * max(rates.output or 0, rates.reasoning)
-            + rates.request
-        )
-        return -(-units // _NANO)
-
-
-class OwnPrice(Settings):
-    """A model's price as a user states it: dollars per million tokens. 0 means free."""
-
-    input: Dollars
-    output: Dollars
-    cache_read: Dollars | None = None
-    cache_write: Dollars | None = None
-    input_audio: Dollars | None = None
-    output_audio: Dollars | None = None
-    reasoning: Dollars | None = None
-    request: Dollars = Field(default=0)
-    """Dollars for the call itself."""
 
 
 class PriceBook:
     """Finds prices: the user's own first, then those of genai-prices.
 
     `overlay`: `{"MODEL": {"input": 3.0, "output": 15.0, "cache_read": 0.3, ...}}`, dollars per
-    million tokens; MODEL may be a glob and may begin with `PROVIDER/`. Case makes no
-    difference. `now`: the clock, for prices that change with date or hour.
+    million tokens; or a table with `models`, `version`, `currency`, `usd_per_unit` and `tiers`;
+    or the name of a TOML, YAML or JSON file with such a table. MODEL may be a glob and may begin
+    with `PROVIDER/`. Case makes no difference. `now`: the clock, for prices that change with
+    date or hour, where `find` is not told a time.
 
-    Raises `ConfigError` for a price that is negative, not finite or incomplete.
+    Raises `ConfigError` for a price that is negative, not finite or incomplete, for an unknown
+    key or currency; with the file and its line.
     """
 
     def __init__(
         self,
-        overlay: Mapping[str, Any] | None = None,
+        overlay: Mapping[str, Any] | str | os.PathLike[str] | None = None,
         *,
         where: str = "prices",
         now: Callable[[], datetime] | None = None,
     ) -> None:
         self._now = now or _now
-        self._own: dict[str, Price] = {}
-        self._globs: list[tuple[Callable[[str], bool], Price]] = []
-        seen: set[str] = set()
-        for name, stated in (overlay or {}).items():
-            key = str(name).strip().lower()
-            if not key or key in seen:
-                raise ConfigError(f"{where}: {name!r} is no model's name, or stands there twice")
-            if not isinstance(stated, Mapping):
-                raise ConfigError(
-                    f"{where}.{name}: must be a table with {', '.join(OwnPrice.model_fields)}"
-                )
-            seen.add(key)
-            own = read(OwnPrice, stated, f"{where}.{name}")
-            price = Price(name, "overlay", [(_BASE, _own_rates(own))])
-            if is_glob(key):
-                self._globs.append((globs([key]), price))
+        self._overlay = Overlay() if overlay is None else overlay_of(overlay, where)
+        self._own: dict[str, Own] = {}
+        self._globs: list[tuple[Callable[[str], bool], Own]] = []
+        for own in self._overlay.models:
+            if is_glob(own.name):
+                self._globs.append((globs([own.name]), own))
             else:
-                self._own[key] = price
-        self._found: dict[tuple[str, str], Price | _Dated | None] = {}
+                self._own[own.name] = own
+        self._found: dict[tuple[str, str, str], Price | _Dated | None] = {}
 
-    def find(self, model: str, provider: str = "") -> Price | None:
-        """The price of `model` now, or None: then it is unknown, not free."""
-        key = (model, provider)
+    @property
+    def stated(self) -> Mapping[str, Any] | None:
+        """The overlay as plain data: an equal book can be made of it."""
+        return self._overlay.stated
+
+    @property
+    def source(self) -> str:
+        """Name and version of the overlay; empty without one."""
+        return self._overlay.source if self._overlay.stated else ""
+
+    def find(
+        self, model: str, provider: str = "", tier: str = "", *, at: int | None = None
+    ) -> Price | None:
+        """The price of `model` at `at` (microseconds; default now), or None: unknown, not free.
+
+        Without a price of its own a tier has the standard one; `Price.tier` tells.
+        """
+        key = (model, provider, tier)
         try:
             found = self._found[key]
         except KeyError:
-            found = self._look_up(model, provider)
+            found = self._look_up(model, provider, tier_of(tier))
             if len(self._found) >= _REMEMBERED:
                 self._found.clear()
             self._found[key] = found
-        return found.at(self._now()) if type(found) is _Dated else found  # type: ignore[return-value]  # narrowed by type()
+        if type(found) is not _Dated:
+            return found  # type: ignore[return-value]  # narrowed by type()
+        return found.at(self._now() if at is None else datetime.fromtimestamp(at / 1e6, UTC))
 
-    def _look_up(self, model: str, provider: str) -> Price | _Dated | None:
+    def _look_up(self, model: str, provider: str, tier: str) -> Price | _Dated | None:
         model, provider = model.strip().lower(), provider.strip().lower()
+        own = self._stated(model, provider)
+        standard: Price | _Dated | None = None if own is None else own.price
+        if standard is None:
+            standard = _from_genai(model, provider)
+        if not tier or standard is None:
+            return standard
+        special = own.tiers.get(tier) if own is not None else None
+        if special is None:
+            special = self._overlay.tiers.get(tier)
+        if special is None or isinstance(special, Price):
+            return special or standard
+        if type(standard) is _Dated:
+            return standard.times(special, tier, self._overlay.source)
+        assert isinstance(standard, Price)
+        return standard.times(special, tier, _both(standard, self._overlay.source))
+
+    def _stated(self, model: str, provider: str) -> Own | None:
         candidates = _readings(model, provider)
         for vendor, name in candidates:
             for key in (f"{vendor}/{name}", name) if vendor else (name,):
                 if key in self._own:
                     return self._own[key]
         for vendor, name in candidates:
-            for matches, price in self._globs:
+            for matches, own in self._globs:
                 if matches(name) or (vendor and matches(f"{vendor}/{name}")):
-                    return price
-        return _from_genai(model, provider)
+                    return own
+        return None
+
+
+Prices: TypeAlias = "PriceBook | Mapping[str, Any] | str | os.PathLike[str] | None"
+"""What a plugin takes for own prices."""
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+def _both(standard: Price, source: str) -> str:
+    return source if standard.source == source else f"{standard.source} x {source}"
 
 
 def _readings(model: str, provider: str) -> list[tuple[str, str]]:
@@ -235,7 +164,7 @@ def _from_genai(model: str, provider: str) -> Price | _Dated | None:
             continue
         source = f"genai-prices {__version__}"
         if isinstance(info.prices, ModelPrice):
-            return _compile(info.id, source, info.prices)
+            return compiled(info.id, source, info.prices)
         return _Dated(info, source)
     return None
 
@@ -243,95 +172,32 @@ def _from_genai(model: str, provider: str) -> Price | _Dated | None:
 class _Dated:
     """A model whose price depends on the date or the hour."""
 
-    __slots__ = ("_compiled", "_info", "_source")
+    __slots__ = ("_compiled", "_factor", "_info", "_source", "_tier")
 
     def __init__(self, info: ModelInfo, source: str) -> None:
         self._info = info
         self._source = source
+        self._factor: Decimal | None = None
+        self._tier = ("", "")
         # By identity: the snapshot keeps its price objects alive and unchanged.
         self._compiled: dict[int, Price] = {}
+
+    def times(self, factor: Decimal, tier: str, source: str) -> _Dated:
+        """The same in a tier that costs `factor` times as much."""
+        dated = _Dated(self._info, self._source)
+        dated._factor, dated._tier = factor, (tier, source)
+        return dated
 
     def at(self, when: datetime) -> Price:
         prices = self._info.get_prices(when)
         found = self._compiled.get(id(prices))
         if found is None:
-            found = self._compiled[id(prices)] = _compile(self._info.id, self._source, prices)
+            found = compiled(self._info.id, self._source, prices)
+            if self._factor is not None:
+                tier, source = self._tier
+                found = found.times(self._factor, tier, _both(found, source))
+            self._compiled[id(prices)] = found
         return found
-
-
-def _compile(model: str, source: str, prices: ModelPrice) -> Price:
-    stated = {k: v for k, v in prices.__dict__.items() if v is not None and k[0] != "_"}
-    starts = {_BASE}
-    for value in stated.values():
-        starts.update(tier.start for tier in getattr(value, "tiers", ()))
-    return Price(model, source, [(start, _rates(stated, start)) for start in sorted(starts)])
-
-
-def _rates(stated: Mapping[str, Any], start: int) -> _Rates:
-    def rate(key: str) -> int | None:
-        value = stated.get(key)
-        if value is None:
-            return None
-        amount = getattr(value, "base", value)
-        for tier in getattr(value, "tiers", ()):
-            if tier.start <= start:
-                amount = tier.price
-        return _units(amount)
-
-    request = rate("requests_kcount")
-    asked, answered = rate("input_mtok"), rate("output_mtok")
-    if request is not None and asked is None and answered is None:
-        asked = answered = 0
-    return _fill(
-        asked,
-        answered,
-        cache_read=rate("cache_read_mtok"),
-        cache_write=rate("cache_write_mtok"),
-        input_audio=rate("input_audio_mtok"),
-        output_audio=rate("output_audio_mtok"),
-        reasoning=rate("output_reasoning_mtok"),
-        # Dollars per thousand calls are thousandths of a dollar for one.
-        request=(request or 0) * 1000,
-    )
-
-
-def _own_rates(own: OwnPrice) -> _Rates:
-    def rate(value: float | None) -> int | None:
-        return None if value is None else _units(Decimal(str(value)))
-
-    return _fill(
-        rate(own.input),
-        rate(own.output),
-        cache_read=rate(own.cache_read),
-        cache_write=rate(own.cache_write),
-        input_audio=rate(own.input_audio),
-        output_audio=rate(own.output_audio),
-        reasoning=rate(own.reasoning),
-        request=_units(Decimal(str(own.request))) * 10**6,
-    )
-
-
-def _fill(asked: int | None, answered: int | None, *, request: int, **parts: int | None) -> _Rates:
-    """A part without a price of its own has the price of its whole."""
-
-    def part(key: str, whole: int | None) -> int:
-        value = parts[key]
-        return value if value is not None else whole or 0
-
-    return _Rates(
-        input=asked,
-        cache_read=part("cache_read", asked),
-        cache_write=part("cache_write", asked),
-        input_audio=part("input_audio", asked),
-        output=answered,
-        output_audio=part("output_audio", answered),
-        reasoning=part("reasoning", answered),
-        request=request,
-    )
-
-
-def _units(dollars_per_million: Decimal) -> int:
-    return int(dollars_per_million.scaleb(18).to_integral_value())
 
 
 @functools.cache
@@ -340,12 +206,10 @@ def default_book() -> PriceBook:
     return PriceBook()
 
 
-def book_of(prices: PriceBook | Mapping[str, Any] | None, where: str) -> PriceBook:
+def book_of(prices: Prices, where: str) -> PriceBook:
     """A plugin's `prices` argument as a book."""
     if prices is None:
         return default_book()
     if isinstance(prices, PriceBook):
         return prices
-    if not isinstance(prices, Mapping):
-        raise ConfigError(f"{where}: must be a table of models and their prices")
     return PriceBook(prices, where=where)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("checkrein.budget")
 _WARNED_AT_MOST = 10_000
+_SCALE = {"usd": NANO, "seconds": 1_000_000}
+"""What a unit of people is in the account's own."""
 
 
 def _share(value: float) -> float:
@@ -111,7 +113,7 @@ class Soft:
         room = int(step.at * hold.limit) + granted
         asked: list[PreOne] = []
         if used + hold.amount > room:
-            more = int((step.more or 0) * (NANO if hold.unit == "usd" else 1))
+            more = int((step.more or 0) * _SCALE.get(hold.unit, 1))
             asked = [
                 Ask(
                     f"{self._name}: {step.at:.0%} of the limit of {hold.account} is spent; may it "

@@ -4,6 +4,7 @@ Providers disagree about what their totals hold. `Usage.input_tokens` includes c
 and `Usage.output_tokens` includes reasoning; here each style is brought to that:
 
     OpenAI, LangChain   input includes cached, output includes reasoning
+                        (chat completions, Responses and Realtime alike)
     Anthropic           cache reads and writes come on top of the input
     Google              thoughts come on top of the output, tool prompts on top of the input
 
@@ -18,6 +19,7 @@ from typing import Any
 
 from checkrein.call import Usage
 from checkrein.errors import ConfigError
+from checkrein_plugins._overlay import tier_of
 
 _PROVIDERS = ("", "openai", "anthropic", "google", "langchain")
 _USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata")
@@ -50,7 +52,7 @@ def usage_of(response: Any, provider: str = "") -> Usage | None:
     if counts is None:
         return None
     vendor = "" if provider == "langchain" else provider
-    return Usage(**counts, model=_model(response), provider=vendor)  # type: ignore[arg-type]  # counts by name
+    return Usage(**counts, model=_model(response), provider=vendor, tier=_tier(response, raw))  # type: ignore[arg-type]  # counts by name
 
 
 def _joined(chunks: Sequence[Any]) -> dict[str, Any]:
@@ -65,6 +67,9 @@ def _joined(chunks: Sequence[Any]) -> dict[str, Any]:
             name = _model(source)
             if name and "model" not in joined:
                 joined["model"] = name
+            tier = _get(source, "service_tier")
+            if isinstance(tier, str):
+                joined["service_tier"] = tier  # a later chunk knows which one it became
             raw = _get(source, *_USAGE_KEYS)
             if raw is not None:
                 parts = _get(raw, "input_token_details") is not None or hasattr(
@@ -96,18 +101,7 @@ MOST_TOKENS = 10**12
 
 def check_usage(usage: Usage) -> bool:
     """Whether every count of `usage` is a whole number from 0 to `MOST_TOKENS`."""
-    return all(
-        type(count) is int and 0 <= count <= MOST_TOKENS
-        for count in (
-            usage.input_tokens,
-            usage.output_tokens,
-            usage.cache_read_tokens,
-            usage.cache_write_tokens,
-            usage.reasoning_tokens,
-            usage.input_audio_tokens,
-            usage.output_audio_tokens,
-        )
-    )
+    return usage.sound() and usage.total_tokens <= MOST_TOKENS
 
 
 def _get(source: Any, *keys: str) -> Any:
@@ -142,6 +136,14 @@ def _model(response: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
+def _tier(response: Any, raw: Any) -> str:
+    """The service tier that was billed, as OpenAI, Anthropic and Google tell it."""
+    name = _get(response, "service_tier") or _get(raw, "service_tier", "trafficType")
+    if name is None:
+        name = _get(_get(response, "response_metadata"), "service_tier")
+    return tier_of(name) if isinstance(name, str) else ""
+
+
 def _is_google(raw: Any, provider: str) -> bool:
     return provider == "google" or _get(raw, "promptTokenCount", "prompt_token_count") is not None
 
@@ -164,7 +166,21 @@ def _google(raw: Any) -> dict[str, int] | None:
         "output_tokens": answer + thoughts,
         "cache_read_tokens": read,
         "reasoning_tokens": thoughts,
+        "input_audio_tokens": _heard(raw, "promptTokensDetails", "prompt_tokens_details"),
+        "output_audio_tokens": _heard(raw, "candidatesTokensDetails", "candidates_tokens_details"),
+        "cache_read_audio_tokens": _heard(raw, "cacheTokensDetails", "cache_tokens_details"),
     }
+
+
+def _heard(raw: Any, *keys: str) -> int:
+    """Audio tokens in Google's counts by modality."""
+    parts = _get(raw, *keys)
+    found = 0
+    for part in parts if isinstance(parts, (list, tuple)) else ():
+        name = _get(part, "modality")
+        if str(getattr(name, "value", name)).upper() == "AUDIO":
+            found += _count(part, "tokenCount", "token_count") or 0
+    return found
 
 
 def _common(raw: Any, provider: str) -> dict[str, int] | None:
@@ -186,6 +202,9 @@ def _common(raw: Any, provider: str) -> dict[str, int] | None:
     write = _count(into, "cache_write_tokens", "cache_creation")
     if write is None:
         write = _count(raw, "cache_creation_input_tokens") or 0
+    long = _count(_get(raw, "cache_creation"), "ephemeral_1h_input_tokens")
+    if long is None:
+        long = _count(into, "ephemeral_1h_input_tokens")
     if _adds_cache(raw, provider):
         asked += read + write
     return {
@@ -196,6 +215,8 @@ def _common(raw: Any, provider: str) -> dict[str, int] | None:
         "reasoning_tokens": _count(out, "reasoning_tokens", "reasoning") or 0,
         "input_audio_tokens": _count(into, "audio_tokens", "audio") or 0,
         "output_audio_tokens": _count(out, "audio_tokens", "audio") or 0,
+        "cache_write_1h_tokens": long or 0,
+        "cache_read_audio_tokens": _count(_get(into, "cached_tokens_details"), "audio_tokens") or 0,
     }
 
 

@@ -8,43 +8,39 @@ the hold at what was measured.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Never, TypeAlias
-
-from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, Never
 
 from checkrein.call import Call
 from checkrein.errors import ConfigError
 from checkrein.hooks import Plugin
-from checkrein.verdicts import Deny, Hold, PreOne, PreVerdict
+from checkrein.verdicts import Deny, Hold, PreOne, PreVerdict, Rewrite
 from checkrein_plugins import _money
-from checkrein_plugins._calendar import Calendar, known_zone
-from checkrein_plugins._config import (
-    MOST_STORED,
-    Count,
-    Dollars,
-    Seconds,
-    Settings,
-    read,
-    refuse_unknown,
+from checkrein_plugins._budget_settings import (
+    ESTIMATE_SECONDS,
+    MAX_OUTPUT_TOKENS,
+    BudgetSettings,
+    Per,
+    Period,
+    dimensions,
+    refuse_idle,
 )
+from checkrein_plugins._calendar import Calendar
+from checkrein_plugins._config import MOST_STORED, listed, read, refuse_unknown
 from checkrein_plugins._estimate import input_tokens, output_tokens
 from checkrein_plugins._money import ToolPrices
-from checkrein_plugins._prices import PriceBook, book_of
-from checkrein_plugins._soft import Soft, Step, check_steps
+from checkrein_plugins._prices import Prices, book_of
+from checkrein_plugins._soft import Soft, check_steps
 
 if TYPE_CHECKING:
     from checkrein.rein import Rein
 
-Period: TypeAlias = Literal["hour", "day", "month"]
-Per: TypeAlias = Literal["session", "agent", "user", "tenant", "task", "tool", "model", "call"]
+__all__ = ["MAX_OUTPUT_TOKENS", "Budget"]
 
 UNKNOWN_INPUT_USD = 15.0
 UNKNOWN_OUTPUT_USD = 75.0
 """Dollars per million tokens held for a model without a price: 95 of 100 models of the ten
 large providers in genai-prices 0.2.3 cost no more than this."""
-
-MAX_OUTPUT_TOKENS = 4096
-"""Tokens of output assumed where a request states no maximum."""
 
 UNATTRIBUTED = "unattributed"
 """The account of calls without the thing that is counted by (no user, no task)."""
@@ -53,34 +49,13 @@ KEPT = 1024
 """Accounts of which the hold for one call is kept ready."""
 
 
-def _zone(name: str) -> str:
-    if not known_zone(name):
-        raise ValueError("must be a time zone of the IANA database, such as Europe/Berlin")
-    return name
-
-
-class _Settings(Settings):
-    usd: Dollars | None = None
-    tokens: Count | None = None
-    calls: Count | None = None
-    per: Per | Annotated[list[Per], Field(min_length=1)] = "session"
-    window: Seconds | Period | None = None
-    timezone: Annotated[StrictStr, AfterValidator(_zone)] = "UTC"
-    estimate_usd: Dollars | None = None
-    estimate_tokens: Count | None = None
-    max_output_tokens: Annotated[StrictInt, Field(ge=1)] = MAX_OUTPUT_TOKENS
-    unpriced: Literal["estimate", "deny"] = "estimate"
-    halt: StrictBool | None = None
-    soft: list[Step] = Field(default_factory=list)
-    name: Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9_.-]+$")] = "budget"
-
-
 class Budget(Plugin):
-    """Caps dollars, tokens and calls, counted by session, agent, user or another dimension.
+    """Caps dollars, tokens, calls and time, by session, agent, user or another dimension.
 
-    `usd`, `tokens`: of model calls, and dollars of tools with a `tool_prices` entry. `calls`:
-    of model calls and tool calls. 0 lets nothing through that costs something. Undo is never
-    counted or stopped.
+    `usd`, `tokens`: of model calls, of tools that report their usage, and dollars of tools with
+    a `tool_prices` entry. `calls`: of model calls and tool calls. `seconds`: wall time that
+    calls take, added up, also of those that run side by side. 0 lets nothing through that costs
+    something. Undo is never counted or stopped.
 
     `per`: what has an account of its own; a list means one for each combination. A session's
     account is that of its whole run: sub-agents share it. `window`: seconds after which what
@@ -88,14 +63,18 @@ class Budget(Plugin):
     `timezone` (default UTC); None: it always counts.
 
     `estimate_usd`, `estimate_tokens`: what one model call holds, in place of the estimate from
-    its size. `max_output_tokens`: assumed where the request states none. `prices`: the user's
-    own prices, as for `Cost`. `unpriced`: a model without a price holds a high stated price
+    its size. `estimate_seconds`: what a call without a timeout holds (default 10).
+    `max_output_tokens`: assumed where the request states none. `prices`: the user's own prices,
+    as for `Cost`. `unpriced`: a model without a price holds a high stated price
     (`estimate`) or is refused (`deny`).
 
-    `halt`: whether a refusal ends the run. Default: it does for usd and tokens, not for calls.
+    `halt`: whether a refusal ends the run. Default: it does for all but calls.
     `soft`: what happens before the cap, from a share of it on: `{"at": 0.8, "do": "warn"}`, and
     `cheaper` (with `model`), `ask` (with `more`), `best_effort`, `halt`; see the documentation.
     `name`: begins the accounts' names; two Budgets that count the same thing need two.
+
+    A Budget does not change. A session stays under the one that it began with: a process that
+    takes it up with another Budget holds its calls against both, and the stricter wins.
 
     Raises `ConfigError` for a key or value that cannot be used.
     """
@@ -106,52 +85,44 @@ class Budget(Plugin):
         usd: float | None = None,
         tokens: int | None = None,
         calls: int | None = None,
+        seconds: float | None = None,
         per: Per | Sequence[Per] = "session",
         window: float | Period | None = None,
         timezone: str = "UTC",
         estimate_usd: float | None = None,
         estimate_tokens: int | None = None,
+        estimate_seconds: float | None = None,
         max_output_tokens: int = MAX_OUTPUT_TOKENS,
         tool_prices: Mapping[str, float] | None = None,
-        prices: PriceBook | Mapping[str, Any] | None = None,
+        prices: Prices = None,
         unpriced: Literal["estimate", "deny"] = "estimate",
         halt: bool | None = None,
         soft: Sequence[Mapping[str, Any]] = (),
         name: str = "budget",
         **unknown: Never,
     ) -> None:
-        keys = (*_Settings.model_fields, "tool_prices", "prices")
+        keys = (*BudgetSettings.model_fields, "tool_prices", "prices")
         refuse_unknown(unknown, "budget", keys)
-        settings = read(
-            _Settings,
-            {
-                "usd": usd,
-                "tokens": tokens,
-                "calls": calls,
-                "per": list(per) if isinstance(per, tuple) else per,
-                "window": window,
-                "timezone": timezone,
-                "estimate_usd": estimate_usd,
-                "estimate_tokens": estimate_tokens,
-                "max_output_tokens": max_output_tokens,
-                "unpriced": unpriced,
-                "halt": halt,
-                "soft": list(soft) if isinstance(soft, tuple) else soft,
-                "name": name,
-            },
-            "budget",
-        )
+        given = {
+            "usd": usd, "tokens": tokens, "calls": calls, "seconds": seconds, "per": listed(per),
+            "window": window, "timezone": timezone, "estimate_usd": estimate_usd,
+            "estimate_tokens": estimate_tokens, "estimate_seconds": estimate_seconds,
+            "max_output_tokens": max_output_tokens, "unpriced": unpriced, "halt": halt,
+            "soft": listed(soft), "name": name,
+        }  # fmt: skip
+        settings = read(BudgetSettings, given, "budget")
         check_steps(settings.soft)
         self._steps = settings.soft
         self._soft: Soft | None = None
         self._tools = ToolPrices(tool_prices, "budget")
         self._book = book_of(prices, "budget.prices")
-        self._per: tuple[str, ...] = _dimensions(settings.per)
-        _refuse_idle(settings, self._per, tool_prices=bool(self._tools))
+        self._per: tuple[str, ...] = dimensions(settings.per)
+        refuse_idle(settings, self._per, tool_prices=bool(self._tools))
         self.name = settings.name
         self._usd = None if settings.usd is None else _money.limit(settings.usd)
         self._tokens = settings.tokens
         self._calls = settings.calls
+        self._seconds = None if settings.seconds is None else int(settings.seconds * 1_000_000)
         window_ = settings.window
         self._window = None if window_ is None or isinstance(window_, str) else float(window_)
         self._calendar = None
@@ -162,6 +133,8 @@ class Budget(Plugin):
         estimate = settings.estimate_usd
         self._estimate_usd = None if estimate is None else _money.price(estimate)
         self._estimate_tokens = settings.estimate_tokens
+        stated = settings.estimate_seconds or ESTIMATE_SECONDS
+        self._estimate_seconds = max(1, int(stated * 1_000_000))
         self._most = settings.max_output_tokens
         self._deny = settings.unpriced == "deny"
         self._halt = True if settings.halt is None else settings.halt
@@ -175,10 +148,29 @@ class Budget(Plugin):
                 ("usd", self._usd),
                 ("tokens", self._tokens),
                 ("calls", self._calls),
+                ("seconds", self._seconds),
             )
             if limit is not None
         }
         self._ones: dict[str, Hold] = {}
+        self._options: dict[str, Any] = {
+            **settings.model_dump(mode="json", exclude_unset=False, exclude_none=True),
+            **({"tool_prices": dict(tool_prices)} if tool_prices else {}),
+            **({"prices": stated_prices} if (stated_prices := self._book.stated) else {}),
+        }
+        self._made = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in BudgetSettings.model_fields and "_made" in self.__dict__:
+            raise ConfigError(
+                f"budget.{name}: a budget does not change while sessions count into it; make "
+                "another Rein with another Budget"
+            )
+        super().__setattr__(name, value)
+
+    def pin(self) -> tuple[str, dict[str, Any]]:
+        """The installed name and the arguments by which the same Budget can be built again."""
+        return "budget", self._options
 
     def pre_call(self, call: Call) -> PreVerdict:
         """State what the call may cost at most, as far as can be told before it runs."""
@@ -211,13 +203,36 @@ class Budget(Plugin):
                 refused = self._model(call, key, holds)
                 if refused is not None:
                     return refused
-        elif self._usd is not None:
-            cost = self._tools.of(call.name)
-            if cost is not None:
-                holds.append(self._hold("usd", key, cost, self._usd, self._halt))
+        else:
+            self._tool(call, key, holds)
         if self._calls is not None:
             holds.append(self._one(key, self._calls))
+        if self._seconds is not None:
+            self._time(call, key, self._seconds, holds)
         return tuple(holds) or None
+
+    def _tool(self, call: Call, key: str, holds: list[PreOne]) -> None:
+        """Add the holds of a tool: its price, or what it may use of models by itself."""
+        uses = call.tool.has_usage
+        if self._usd is not None:
+            cost = self._tools.of(call.name)
+            if cost is None and uses:
+                cost = self._estimate_usd or unknown_price(0, self._most)
+            if cost is not None:
+                holds.append(self._hold("usd", key, cost, self._usd, self._halt))
+        if uses and self._tokens is not None:
+            size = self._estimate_tokens or self._most
+            holds.append(self._hold("tokens", key, size, self._tokens, self._halt))
+
+    def _time(self, call: Call, key: str, limit: int, holds: list[PreOne]) -> None:
+        """Add the hold of a call's time: its timeout, or the estimate."""
+        timeout = call.tool.timeout
+        if self._per == ("call",) and (timeout is None or round(timeout * 1_000_000) > limit):
+            # Its account is its own: only a timeout keeps it within the limit.
+            timeout = limit / 1_000_000
+            holds.append(Rewrite(call.replace(tool=replace(call.tool, timeout=timeout))))
+        amount = self._estimate_seconds if timeout is None else round(timeout * 1_000_000)
+        holds.append(self._hold("seconds", key, min(amount, limit), limit, self._halt))
 
     def _one(self, key: str, limit: int) -> Hold:
         """The hold of one call: always the same for a key, and frozen, so it is kept."""
@@ -239,7 +254,10 @@ class Budget(Plugin):
         if self._usd is not None:
             amount = self._estimate_usd
             if amount is None or self._deny:
-                price = self._book.find(call.name, call.labels.get("provider", ""))
+                labels = call.labels
+                price = self._book.find(
+                    call.name, labels.get("provider", ""), labels.get("service_tier", "")
+                )
                 bound = None if price is None else price.bound(asked, answered)
                 if bound is None and self._deny:
                     return Deny(
@@ -258,7 +276,7 @@ class Budget(Plugin):
 
     def _hold(
         self,
-        unit: Literal["usd", "tokens", "calls"],
+        unit: Literal["usd", "tokens", "calls", "seconds"],
         key: str,
         amount: int,
         limit: int,
@@ -288,7 +306,8 @@ class Budget(Plugin):
             return []
         values = [parts.get(part) or UNATTRIBUTED for part in self._per]
         key = values[0] if len(values) == 1 else _joined(values)
-        limits = {"usd": self._usd, "tokens": self._tokens, "calls": self._calls}
+        limits = {"usd": self._usd, "tokens": self._tokens, "calls": self._calls,
+                  "seconds": self._seconds}  # fmt: skip
         return [
             (prefix + key, unit, limit, self._window)
             for unit, prefix in self._prefix.items()
@@ -313,36 +332,6 @@ class Budget(Plugin):
 def unknown_price(asked: int, answered: int) -> int:
     """Nano-dollars held for a model without a price."""
     return _money.price((asked * UNKNOWN_INPUT_USD + answered * UNKNOWN_OUTPUT_USD) / 1_000_000)
-
-
-def _dimensions(per: str | list[Any]) -> tuple[str, ...]:
-    stated = (per,) if isinstance(per, str) else tuple(per)
-    if len(set(stated)) != len(stated):
-        raise ConfigError("budget.per: a dimension stands there twice")
-    if "tool" in stated and "model" in stated:
-        raise ConfigError("budget.per: no call is of a tool and of a model; make two Budgets")
-    return stated
-
-
-def _refuse_idle(settings: _Settings, per: tuple[str, ...], *, tool_prices: bool) -> None:
-    """Refuse what can never hold anything."""
-    if settings.usd is None and settings.tokens is None and settings.calls is None:
-        raise ConfigError("budget: state a limit: usd, tokens or calls")
-    if settings.usd is None:
-        for key in ("estimate_usd",):
-            if getattr(settings, key) is not None:
-                raise ConfigError(f"budget.{key}: has no meaning without usd")
-        if tool_prices:
-            raise ConfigError("budget.tool_prices: has no meaning without usd")
-    if settings.tokens is None and settings.estimate_tokens is not None:
-        raise ConfigError("budget.estimate_tokens: has no meaning without tokens")
-    if settings.estimate_usd == 0 or settings.estimate_tokens == 0:
-        raise ConfigError("budget: an estimate of 0 would hold nothing; state what a call costs")
-    if "tool" in per:
-        if settings.tokens is not None:
-            raise ConfigError("budget.tokens: tools use none; count them per model or session")
-        if settings.usd is not None and not tool_prices:
-            raise ConfigError("budget.usd: per tool needs tool_prices")
 
 
 def _key(call: Call, per: tuple[str, ...]) -> str:

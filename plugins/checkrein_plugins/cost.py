@@ -4,15 +4,18 @@ Prices come from genai-prices, under the user's own. A cost is a whole number of
 and says how it is known:
 
     reported    the provider's counts at a known price, or a stated price
-    estimated   the counts did not fit together, or only the model asked for has a price
+    estimated   the counts are our own or did not fit together, or only the model asked for, or
+                another service tier, has a price
     unpriced    no price or no counts: the cost is None, never 0; a budget charges its hold
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Never
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Literal, Never
 
 from pydantic import Field
 
@@ -21,13 +24,19 @@ from checkrein.hooks import Plugin
 from checkrein.verdicts import Deny, Measured, PreVerdict
 from checkrein_plugins._config import MOST_STORED, Settings, read, refuse_unknown
 from checkrein_plugins._money import ToolPrices
-from checkrein_plugins._prices import Price, PriceBook, book_of
+from checkrein_plugins._overlay import tier_of
+from checkrein_plugins._prices import Price, PriceBook, Prices, book_of
 from checkrein_plugins._usage import check_usage, usage_of
+
+if TYPE_CHECKING:
+    from checkrein.rein import Rein
 
 __all__ = ["Cost", "PriceBook", "usage_of"]
 
 _log = logging.getLogger("checkrein.cost")
 _UNPRICED = Measured(state="unpriced")
+_STATED = "tool_prices"
+"""Where the price of a tool is from."""
 _WARNED_AT_MOST = 1000
 
 
@@ -38,15 +47,15 @@ class _Settings(Settings):
 class Cost(Plugin):
     """Measures usage and cost of model calls, and of tools with a stated price.
 
-    `overlay`: the user's own prices, see `PriceBook`. `tool_prices`: dollars for one call,
-    `{"search": 0.03}`. `unpriced`: `record` lets a model without a price run, marks it and
-    warns once for each model; `deny` refuses it before it runs.
+    `overlay`: the user's own prices, a table or a file, see `PriceBook`. `tool_prices`: dollars
+    for one call, `{"search": 0.03}`. `unpriced`: `record` lets a model without a price run,
+    marks it and warns once for each model; `deny` refuses it before it runs.
     """
 
     def __init__(
         self,
         *,
-        overlay: PriceBook | Mapping[str, Any] | None = None,
+        overlay: Prices = None,
         tool_prices: Mapping[str, float] | None = None,
         unpriced: Literal["record", "deny"] = "record",
         **unknown: Never,
@@ -56,6 +65,11 @@ class Cost(Plugin):
         self._book = book_of(overlay, "cost.overlay")
         self._tools = ToolPrices(tool_prices, "cost")
         self._warned: set[str] = set()
+        self._clock: Callable[[], int] = lambda: time.time_ns() // 1000
+
+    def start(self, rein: Rein) -> None:
+        """Its clock is the Rein's: a price is that of the moment at which a call begins."""
+        self._clock = rein.clock
 
     def pre_call(self, call: Call) -> PreVerdict:
         """Refuse a model without a price, where that is asked for."""
@@ -74,8 +88,18 @@ class Cost(Plugin):
             return Measured(cost=0, state="reported")
         if call.kind == "model":
             return self._model(call, outcome)
+        return self._tool(call, outcome)
+
+    def _tool(self, call: Call, outcome: Outcome) -> Measured | None:
+        """Its own price, and that of the models that it called itself."""
         cost = self._tools.of(call.name)
-        return None if cost is None else Measured(cost=cost, state="reported")
+        usage = outcome.usage
+        if usage is None or not usage.model:
+            return None if cost is None else Measured(cost=cost, state="reported", price=_STATED)
+        used = self._model(call, outcome)
+        if used.cost is None or cost is None:
+            return used
+        return replace(used, cost=used.cost + cost)
 
     def _model(self, call: Call, outcome: Outcome) -> Measured:
         usage = outcome.usage
@@ -95,7 +119,8 @@ class Cost(Plugin):
         if not check_usage(usage):
             self._warn(call.name, "its usage has a count that is not a whole number from 0")
             return _UNPRICED
-        price, sure = self._price(call, usage)
+        began = self._clock() - int(outcome.duration * 1_000_000)
+        price, sure = self._price(call, usage, began)
         cost, fits = (None, True) if price is None else price.cost(usage)
         if cost is None or cost > MOST_STORED:
             self._warn(call.name, "no usable price is known for it")
@@ -103,16 +128,22 @@ class Cost(Plugin):
         if not fits:
             self._warn(call.name, "its usage reports more cached tokens than there were")
         source = "" if price is None else price.source
-        return Measured(found, cost, "reported" if sure and fits else "estimated", price=source)
+        sure = sure and fits and not usage.estimated
+        return Measured(found, cost, "reported" if sure else "estimated", price=source)
 
-    def _price(self, call: Call, usage: Usage) -> tuple[Price | None, bool]:
-        """The price, and whether it is that of the model which answered."""
+    def _price(self, call: Call, usage: Usage, at: int) -> tuple[Price | None, bool]:
+        """The price, and whether it is that of the model and tier which answered."""
         provider = usage.provider or call.labels.get("provider", "")
+        tier = tier_of(usage.tier or call.labels.get("service_tier", ""))
+        price, named = None, usage.model
         if usage.model:
-            price = self._book.find(usage.model, provider)
-            if price is not None:
-                return price, True
-        return self._book.find(call.name, provider), not usage.model or usage.model == call.name
+            price = self._book.find(usage.model, provider, tier, at=at)
+        if price is None and call.kind == "model":
+            price = self._book.find(call.name, provider, tier, at=at)
+            named = call.name
+        if price is None:
+            return None, False
+        return price, named == (usage.model or call.name) and price.tier == tier
 
     def _warn(self, model: str, why: str) -> None:
         if model in self._warned or len(self._warned) >= _WARNED_AT_MOST:

@@ -61,7 +61,7 @@ def test_what_a_done_call_settles_at(go, store, settle, spent) -> None:
         assert balance(rein, "a") == (spent, 0)
 
 
-@pytest.mark.parametrize("unit", ["usd", "tokens", "seconds"])
+@pytest.mark.parametrize("unit", ["usd", "tokens"])
 def test_what_is_not_measured_costs_what_was_held(go, store, unit) -> None:
     with Rein(plugins=[Holds(Hold("a", 5, unit, 100))], store=store) as rein:
         with pytest.raises(ValueError), rein.session(on_error="keep"):

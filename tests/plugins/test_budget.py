@@ -184,8 +184,8 @@ def test_per_tool_and_per_model_count_only_those() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "budget: state a limit: usd, tokens or calls"),
-        ({"usdd": 1}, "budget: unknown key 'usdd'; allowed: usd, tokens, calls, per"),
+        ({}, "budget: state a limit: usd, tokens, calls or seconds"),
+        ({"usdd": 1}, "budget: unknown key 'usdd'; allowed: usd, tokens, calls, seconds, per"),
         ({"usd": -1}, "budget.usd: must not be negative"),
         ({"usd": float("nan")}, "budget.usd: must be a finite number"),
         ({"usd": float("inf")}, "budget.usd: must be a finite number"),

@@ -138,11 +138,18 @@ class Redaction(Plugin):
     def start(self, rein: Any) -> None:
         """Compile the patterns, so that the first call does not wait for it."""
         self._engine.compile()
+        self._books.rein = rein
         if not self._own_key:
             self._hashes.key = rein.store.key
 
     def pre_call(self, call: Call) -> PreVerdict:
         """Redact what a model or a tool is about to be given."""
+        verdict = self._before(call)
+        if self._pseudonyms:
+            self._books.keep(call.session, call.id)
+        return verdict
+
+    def _before(self, call: Call) -> PreVerdict:
         if call.kind == "model":
             return self._model_request(call)
         if call.kind == "undo":
@@ -166,6 +173,12 @@ class Redaction(Plugin):
 
     def post_call(self, call: Call, outcome: Outcome) -> PostVerdict:
         """Redact what a model or a tool has returned."""
+        verdict = self._after(call, outcome)
+        if self._pseudonyms:
+            self._books.keep(call.session, call.id)
+        return verdict
+
+    def _after(self, call: Call, outcome: Outcome) -> PostVerdict:
         value = outcome.value
         if value is None or outcome.error is not None:
             return None

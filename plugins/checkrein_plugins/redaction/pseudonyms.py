@@ -1,7 +1,9 @@
 """Placeholders that stand for one value in one session, and lead back to it: `<EMAIL_1>`.
 
-The way back is for the arguments of trusted tools only. It is kept in this process: after a
-restart an older placeholder is unknown, and unknown ones are refused.
+The way back is for the arguments of trusted tools only. It is kept as the payload of an event of
+the session (kind `pseudonyms`), sealed and erased like every payload, so that another process
+that goes on with the session restores what the first one gave out. A placeholder whose value was
+erased, or that belongs to another session, is unknown, and unknown ones are refused.
 """
 
 from __future__ import annotations
@@ -9,16 +11,21 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from checkrein.store import Batch
 from checkrein_plugins.redaction.leaves import Leaves
 from checkrein_plugins.redaction.marks import Mark
 from checkrein_plugins.redaction.memory import Memory
 from checkrein_plugins.redaction.rebuild import Rebuild
 
+if TYPE_CHECKING:
+    from checkrein.rein import Rein
+
+KIND = "pseudonyms"
 PLACEHOLDER = re.compile(r"<[A-Z][A-Z0-9_]{0,39}_[1-9][0-9]{0,8}>")
 MOST = 1024
-"""Sessions whose placeholders are known; the oldest go first."""
+"""Sessions whose placeholders are held in memory; the oldest go first."""
 
 
 class Book:
@@ -30,6 +37,30 @@ class Book:
         self._marks: dict[tuple[str, str], str] = {}
         self._values: dict[str, str] = {}
         self._counts: dict[str, int] = {}
+        self._new: list[list[str]] = []
+
+    def take(self, marks: Iterable[str], rows: Iterable[list[str]]) -> None:
+        """Take over what was kept: all placeholders, and those whose values are still known."""
+        with self._lock:
+            for mark in marks:
+                category, number = mark[1:-1].lower().rsplit("_", 1)
+                self._counts[category] = max(self._counts.get(category, 0), int(number))
+            for mark, category, value in rows:
+                if self._values.setdefault(mark, value) == value:
+                    self._marks[category, value] = mark
+                else:  # given out twice: it leads nowhere
+                    self._values[mark] = mark
+
+    def new(self) -> list[list[str]]:
+        """(placeholder, category, value) of those given out since this was last asked."""
+        with self._lock:
+            new, self._new = self._new, []
+        return new
+
+    def again(self, rows: list[list[str]]) -> None:
+        """They could not be kept: `new` gives them once more."""
+        with self._lock:
+            self._new = rows + self._new
 
     def marks(self, categories: Iterable[str]) -> dict[str, Mark]:
         """Marks for these categories, the same one for the same value."""
@@ -48,6 +79,7 @@ class Book:
                     self._counts[category] = number
                     self._values[known] = value
                     self._marks[category, value] = known
+                    self._new.append([known, category, value])
             return known
 
         return make
@@ -57,7 +89,7 @@ class Book:
         leaves = Leaves(binary)
         leaves.add(value)
         return any(
-            mark not in self._values
+            self._values.get(mark, mark) == mark
             for text in leaves.parts[::2]
             if "<" in text
             for mark in PLACEHOLDER.findall(text)
@@ -77,16 +109,54 @@ class Books:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._books: dict[str, Book] = {}
+        self.rein: Rein | None = None
+        """Where they are kept; None = in memory only."""
 
     def of(self, session: str) -> Book:
-        """The book of a session, an empty one at first."""
+        """The book of a session, with what an earlier process has kept of it."""
+        book = self._books.get(session)
+        if book is not None:
+            return book
+        made = self._read(session)
         with self._lock:
             book = self._books.get(session)
             if book is None:
                 if len(self._books) >= MOST:
                     self._books.pop(next(iter(self._books)))
-                book = self._books[session] = Book()
+                book = self._books[session] = made
             return book
+
+    def keep(self, session: str, call: str) -> None:
+        """Write down what was given out and is not written down yet. Raises `StoreUnavailable`."""
+        rein, book = self.rein, self._books.get(session)
+        if rein is None or book is None:
+            return
+        rows = book.new()
+        if not rows:
+            return
+        marks = [mark for mark, _, _ in rows]
+        event = rein.journal.event(KIND, call, {"rows": rows}, marks=marks)
+        batch = Batch(session, (event,), event.at)
+        try:
+            committed = rein.store.commit(batch)
+        except BaseException:
+            book.again(rows)
+            raise
+        rein.observers.notify(committed, batch)
+
+    def _read(self, session: str) -> Book:
+        book = Book()
+        if self.rein is None:
+            return book
+        store = self.rein.store
+        after = 0
+        while events := store.events(session=session, kinds=(KIND,), after=after):
+            for event in events:
+                payload = store.payload(event.seq)
+                rows = payload.get("rows", ()) if isinstance(payload, dict) else ()
+                book.take(event.view["marks"], rows)
+            after = events[-1].seq
+        return book
 
     def close(self) -> None:
         """Forget every value."""

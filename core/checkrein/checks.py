@@ -296,8 +296,11 @@ async def fold_post(
                 continue
             folded.notes.append((impl.plugin, type(part).__name__.lower()))
             if type(part) is Replace:
-                folded.outcome = folded.outcome.replace(value=part.value, error=None)
-                folded.changed = True
+                # The journal shows an error through `view`: other words for it are no news there.
+                told = part.error is not None and folded.outcome.error is not None
+                folded.changed = folded.changed or not told
+                value = part.value if part.error is None else None
+                folded.outcome = folded.outcome.replace(value=value, error=part.error)
             elif type(part) is Retry:
                 folded.retry = part
             elif type(part) is Fallback:

@@ -221,6 +221,7 @@ _FIELDS: dict[type, dict[str, Callable[[object], bool]]] = {
         "reason": _text,
         "code": REFUSAL_CODES.__contains__,
     },
+    Replace: {"error": lambda v: v is None or isinstance(v, BaseException)},
     Retry: {"after": _seconds, "reason": _text},
     Fallback: {"model": _named},
     Approved: {"by": _text, "arguments": lambda v: v is None or _mapping(v)},

@@ -99,9 +99,11 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """The caller sees `value` instead of the result."""
+    """The caller sees `value` instead of the result, or `error` instead of the tool's error."""
 
-    value: Any
+    value: Any = None
+    error: BaseException | None = None
+    """What is raised instead: an error in other words. The state of the call stays."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from checkrein_plugins.redaction.faults import DetectorFailed, NotText, RedactionError, Unredactable
+from checkrein_plugins.redaction.faults import (
+    DetectorFailed,
+    NotText,
+    Redacted,
+    RedactionError,
+    Unredactable,
+)
 from checkrein_plugins.redaction.findings import CATEGORIES, DEFAULT_CATEGORIES, Finding
 from checkrein_plugins.redaction.plugin import Redaction
 from checkrein_plugins.redaction.stream import TextFilter
@@ -10,6 +16,6 @@ from checkrein_plugins.redaction.text import redact, scan
 from checkrein_plugins.redaction.tree import redact_tree
 
 __all__ = [
-    "CATEGORIES", "DEFAULT_CATEGORIES", "DetectorFailed", "Finding", "NotText", "Redaction",
-    "RedactionError", "TextFilter", "Unredactable", "redact", "redact_tree", "scan",
+    "CATEGORIES", "DEFAULT_CATEGORIES", "DetectorFailed", "Finding", "NotText", "Redacted",
+    "Redaction", "RedactionError", "TextFilter", "Unredactable", "redact", "redact_tree", "scan",
 ]  # fmt: skip

@@ -9,6 +9,10 @@ class RedactionError(CheckreinError):
     """Redaction cannot answer for a value: it must not be passed on."""
 
 
+class Redacted(RuntimeError):
+    """Stands for an error whose class has no other way to say its text: it names the class."""
+
+
 class DetectorFailed(RedactionError):
     """A detector failed. What it would have found is not known."""
 

@@ -21,6 +21,7 @@ from checkrein.verdicts import (
 )
 from checkrein_plugins.redaction import policy as rules
 from checkrein_plugins.redaction.custom import detectors
+from checkrein_plugins.redaction.exceptions import redacted_error
 from checkrein_plugins.redaction.faults import Unredactable
 from checkrein_plugins.redaction.findings import DEFAULT_CATEGORIES
 from checkrein_plugins.redaction.inspection import (
@@ -180,7 +181,9 @@ class Redaction(Plugin):
 
     def _after(self, call: Call, outcome: Outcome) -> PostVerdict:
         value = outcome.value
-        if value is None or outcome.error is not None:
+        if outcome.error is not None:
+            return self._told(call, outcome.error)
+        if value is None:
             return None
         seen = Inspection(self._shared, call)
         if call.kind == "model":
@@ -198,6 +201,29 @@ class Redaction(Plugin):
             return Deny(f"result{error.path}: {error.why}", rule="redaction.unchecked")
         new, denial = seen.value(shown, chosen, "result")
         return _said(seen, denial or (None if new is value else Replace(new)))
+
+    def _told(self, call: Call, error: BaseException) -> PostVerdict:
+        """Redact the words of an error as a result would be."""
+        chosen = self._responses if call.kind == "model" else self._tool(call.name).results
+        if call.kind == "undo" or (chosen.off and not self._pseudonyms):
+            return None
+        seen = Inspection(self._shared, call)
+        denials: list[Deny] = []
+
+        def change(tree: Any) -> Any:
+            shown = escaped(tree, self._shared.binary) if self._pseudonyms else tree
+            new, denial = seen.value(shown, chosen, "error")
+            if denial is None:
+                return new
+            if denial.rule == "redaction.unchecked":
+                raise Unredactable("", denial.reason)
+            denials.append(denial)
+            return tree
+
+        made = redacted_error(error, change, lambda text: seen.value(text, chosen, "")[0] is text)
+        if denials:
+            return denials[0]
+        return _said(seen, None if made is error else Replace(error=made))
 
     def view(self, call: Call, value: Any, sink: Sink) -> Any:
         """Mask every category, whatever the tool itself may keep."""

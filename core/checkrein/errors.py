@@ -15,6 +15,7 @@
     ├── WouldBlock               a sync entry would have to wait on an event loop's thread
     ├── SessionClosed            the session takes no more calls
     │   └── Halted               it was stopped from outside
+    │       └── Paused           only for a while: `continue` lets it go on
     ├── Conflict                 a record is not in the state that the change needs
     │   ├── HoldRefused          internal: an account has no room
     │   ├── DuplicateIntent      internal: this attempt of this call was started already
@@ -185,6 +186,13 @@ class SessionClosed(CheckreinError):
 
 class Halted(SessionClosed):
     """The session was stopped from outside (`rein.stop`, `checkrein stop`)."""
+
+
+class Paused(Halted):
+    """The session was paused from outside: `checkrein continue` lets its calls run again.
+
+    A session that is left with this error stays open: take it up with `rein.session(id=...)`.
+    """
 
 
 class Conflict(CheckreinError):

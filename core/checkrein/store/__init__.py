@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
+from checkrein.store._keeping import Keeping
 from checkrein.store._opening import StoreOptions as StoreOptions
 from checkrein.store._opening import open_store as open_store
 from checkrein.store._rows import ERASED as ERASED
@@ -29,6 +30,7 @@ from checkrein.store._rows import Record as Record
 from checkrein.store._rows import Rollback as Rollback
 from checkrein.store._rows import SessionRow as SessionRow
 from checkrein.store._rows import SessionState as SessionState
+from checkrein.store._rows import Standing as Standing
 from checkrein.store._rows import Total as Total
 from checkrein.verdicts import Settle, Unit
 
@@ -151,6 +153,8 @@ class SessionPut:
     state: SessionState | None = None
     rollback: Rollback | None = None
     stopped: bool | None = None
+    paused: bool | None = None
+    """Pause, or continue. A session that is stopped stays stopped."""
     owner: str | None = None
     """At `create`: the owner, whose fence becomes 1. Later only `""`: release the session."""
     body: Mapping[str, Any] | None = None
@@ -171,7 +175,7 @@ class Batch:
     """The writer's fence. Older than the stored one: `FencedOut`. None: not checked."""
     admit: bool = False
     """True for the intent of a tool or model call: refused with `SessionClosed` unless the
-    session is ACTIVE, not stopped and its rollback is `none`."""
+    session is ACTIVE, neither stopped nor paused, and its rollback is `none`."""
     holds: Sequence[HoldRow] = ()
     """All or none: the first without room raises `HoldRefused`."""
     settles: Sequence[SettleRow] = ()
@@ -214,7 +218,7 @@ Appended: TypeAlias = tuple[int, int, Rollback]
 """The fields of a `Committed`, as a tuple: it costs a tenth."""
 
 
-class Store(Protocol):
+class Store(Keeping, Protocol):
     """What a backend must do. Every method may be called from any thread.
 
     Raises `StoreUnavailable` where the backend cannot be read or written.

@@ -36,6 +36,7 @@ from checkrein.store._rules import (
     closed,
     closed_because,
     fenced_out,
+    halt_of,
     look_up,
     missing_event,
 )
@@ -97,7 +98,7 @@ class Session:
         self.id = id
         self.state: SessionState = change.state or "ACTIVE"
         self.rollback: Rollback = change.rollback or "none"
-        self.stopped = bool(change.stopped)
+        self.stopped = halt_of(change, 0)
         self.owner = change.owner or ""
         self.fence = int(bool(self.owner))
         self.created = self.updated = at
@@ -115,8 +116,7 @@ class Session:
         self.rollback = change.rollback or self.rollback
         if change.owner == "":
             self.owner = ""
-        if change.stopped is not None:
-            self.stopped = change.stopped
+        self.stopped = halt_of(change, self.stopped)
         self.open = not closed_because(self.state, self.rollback, self.stopped)
 
 
@@ -147,9 +147,9 @@ class Journal:
         """A session as others see it."""
         events = self.read(known)
         return SessionRow(
-            known.id, known.state, known.rollback, known.stopped, known.owner, known.fence,
+            known.id, known.state, known.rollback, known.stopped == 1, known.owner, known.fence,
             len(events), events[-1].hash if events else GENESIS.hex(), known.created,
-            known.updated, known.body,
+            known.updated, known.body, known.stopped == 2,
         )  # fmt: skip
 
     def page(self, wanted: dict[str, str | None], after: str | None, limit: int) -> Page:
@@ -190,6 +190,8 @@ class Journal:
             if len(found) >= limit:
                 break
             owner, kind = self.owners[seqs[place] - 1], self.log[seqs[place] - 1][1]
+            if not kind:
+                continue  # forgotten
             if (kinds is None or kind in kinds) and session in (None, owner.id):
                 events = self.read(owner)
                 found.append(events[bisect_left(events, seqs[place], key=_seq_of)])
@@ -258,6 +260,17 @@ class Journal:
             self._erased.add(seq)
             erased += 1
         return erased
+
+    def forget(self, id: str) -> tuple[int, str]:
+        """Drop a session's events; how many there were, and the hash of the last."""
+        session = self.sessions[id]
+        events = self.read(session)
+        length, head = len(events), events[-1].hash if events else GENESIS.hex()
+        for number in session.numbers:
+            self.log[number - 1] = ("", "", 0, 0, None, None)
+        session.numbers, session.events = [], []
+        self._calls, self._calls_upto = {}, 0
+        return length, head
 
     def verify(self, id: str) -> Event | None:
         """The first event of a session that is not what was hashed."""

@@ -10,9 +10,7 @@ from checkrein.codec import loads
 from checkrein.store import Event, OpenHold, Page, Record, SessionRow, _marks
 from checkrein.store._paging import page_of, place_of
 
-_SESSION_COLUMNS = (
-    "sid, id, state, rollback, stopped, owner, fence, n, head, created, updated, body"
-)
+SESSION_COLUMNS = "sid, id, state, rollback, stopped, owner, fence, n, head, created, updated, body"
 _RECORD_COLUMNS = "rid, kind, id, state, session, label, created, updated, body"
 _ID = "coalesce(s.id, '')"
 _EVENT_COLUMNS = (
@@ -37,7 +35,7 @@ def session_row(row: Sequence[Any]) -> SessionRow:
         id,
         state,
         rollback,
-        bool(stopped),
+        stopped == 1,
         owner,
         fence,
         n,
@@ -45,13 +43,14 @@ def session_row(row: Sequence[Any]) -> SessionRow:
         created,
         updated,
         loads(body),
+        stopped == 2,
     )
 
 
 def read_session(connection: sqlite3.Connection, id: str) -> SessionRow | None:
     """One session."""
     row = connection.execute(
-        f"SELECT {_SESSION_COLUMNS} FROM sessions WHERE id = ?", (id,)
+        f"SELECT {SESSION_COLUMNS} FROM sessions WHERE id = ?", (id,)
     ).fetchone()
     return None if row is None else session_row(row)
 
@@ -74,7 +73,7 @@ def read_sessions(
         where.append("sid < ?")
         values.append(place)
     rows = connection.execute(
-        f"SELECT {_SESSION_COLUMNS} FROM sessions {_clause(where)} ORDER BY sid DESC LIMIT ?",
+        f"SELECT {SESSION_COLUMNS} FROM sessions {_clause(where)} ORDER BY sid DESC LIMIT ?",
         (*values, limit + 1),
     ).fetchall()
     return page_of(rows, limit, session_row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from checkrein.store import Page, Put, Record
+from checkrein.store import Page, Put, Record, SessionRow, Standing
 from checkrein.store._paging import page_of, place_of
 from checkrein.store._rules import put_conflict
 
@@ -34,6 +34,25 @@ class Records:
             undo.append(lambda: self._rows.pop(key))
         else:
             undo.append(lambda: self._rows.__setitem__(key, known))
+
+    def standing(self, row: SessionRow, at: int) -> Standing:
+        """What the rows of a session say of it."""
+        asked: set[str] = set()
+        for id in self._order.get("approval", ()):
+            found = self._rows["approval", id]
+            if found.session == row.id and found.body["expires"] > at:
+                asked.add(found.state)
+        doubt = self._rows.get(("doubt", row.id))
+        state = doubt.state if doubt is not None and doubt.state in ("open", "failed") else ""
+        return Standing(row, "pending" in asked, "approved" in asked, state)
+
+    def drop(self, session: str) -> None:
+        """Delete the rows of a session."""
+        for kind, order in self._order.items():
+            gone = [id for id in order if self._rows[kind, id].session == session]
+            for id in gone:
+                order.remove(id)
+                del self._rows[kind, id]
 
     def get(self, kind: str, id: str) -> Record | None:
         """One row."""

@@ -29,11 +29,37 @@ class SessionRow:
     created: int
     updated: int
     body: Mapping[str, Any]
+    paused: bool = False
+    """It takes no calls for a while."""
 
     @property
     def stored(self) -> str:
         """State and rollback in one word: ROLLED_BACK once nothing of it is left."""
         return "ROLLED_BACK" if self.rollback == "rolled_back" else self.state
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A session and what its records say of it: all that its display state is derived from."""
+
+    row: SessionRow
+    pending: bool = False
+    """A call of it waits for a person (the request has not expired)."""
+    approved: bool = False
+    """A call of it was approved and has not run yet."""
+    doubt: str = ""
+    """State of its record of kind `doubt`: `open`, `failed`, or empty."""
+
+
+def nameless(found: Standing) -> Standing:
+    """A standing that other sessions may have as well: without what is one session's own."""
+    row = found.row
+    # An empty tuple stands for the body: it can be hashed.
+    bare = SessionRow(
+        "", row.state, row.rollback, row.stopped, row.owner, 0, 0, "", 0, 0, (),  # type: ignore[arg-type]  # as above
+        row.paused,
+    )  # fmt: skip
+    return Standing(bare, found.pending, found.approved, found.doubt)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from checkrein.errors import (
     DuplicateIntent,
     FencedOut,
     Halted,
+    Paused,
     SessionClosed,
     Unencodable,
 )
@@ -25,6 +26,9 @@ MAX_AMOUNT = 2**61
 
 SINGLE = frozenset(("intent", "outcome"))
 """Kinds of which there is one for each call and attempt."""
+
+FORGOTTEN = "session_forgotten"
+"""Kind of the event with which the chain of a forgotten session begins anew."""
 
 MISSING = "missing"
 """Kind of the event that `verify` returns where an event should be and is not."""
@@ -53,9 +57,19 @@ def missing_event(session: str, n: int, head: str) -> Event:
 
 
 STOPPED = "it was stopped"
+PAUSED = "it is paused"
 
 
-def closed_because(state: str, rollback: str, stopped: bool) -> str:
+def halt_of(change: SessionPut, before: int) -> int:
+    """What stands in the column `stopped` after a change: 0, 1 (stopped) or 2 (paused)."""
+    if change.stopped is not None:
+        return int(change.stopped)
+    if change.paused is not None and before != 1:
+        return 2 if change.paused else 0
+    return before
+
+
+def closed_because(state: str, rollback: str, stopped: int) -> str:
     """Say why a session takes no more calls; empty if it does."""
     if rollback != "none":
         return {"rolling_back": "it is rolling back", "rolled_back": "it was rolled back"}.get(
@@ -65,14 +79,21 @@ def closed_because(state: str, rollback: str, stopped: bool) -> str:
         return {"COMPLETED": "it is completed", "FAILED": "it has failed"}.get(
             state, f"it was {state.lower()}"
         )
-    return STOPPED if stopped else ""
+    return ("", STOPPED, PAUSED)[stopped]
 
 
-def closed(batch: Batch, state: str, rollback: str, stopped: bool) -> SessionClosed:
+def closed(batch: Batch, state: str, rollback: str, stopped: int) -> SessionClosed:
     """What refuses an intent of a session that takes no more calls."""
     why = closed_because(state, rollback, stopped)
-    kind = Halted if why == STOPPED else SessionClosed
-    error = kind(f"session {batch.session} takes no more calls: {why}; open a new session")
+    error: SessionClosed
+    if why == PAUSED:
+        error = Paused(
+            f"session {batch.session} takes no calls: {why}; "
+            f"checkrein continue {batch.session} lets it go on"
+        )
+    else:
+        kind = Halted if why == STOPPED else SessionClosed
+        error = kind(f"session {batch.session} takes no more calls: {why}; open a new session")
     error.session_id = batch.session
     error.call_id = batch.events[0].call if batch.events else ""
     return error
@@ -122,6 +143,12 @@ def put_conflict(put: Put, present: str | None) -> Conflict:
         f"{put.kind} {put.id} is {present or 'not there'}, and the change to {put.state} "
         f"needs {wanted}"
     )
+
+
+def check_forget(session: str, state: str, rollback: str) -> None:
+    """Refuse to forget a session that is not over."""
+    if state == "ACTIVE" or rollback == "rolling_back":
+        raise Conflict(f"session {session} is not over: only what has ended can be forgotten")
 
 
 def claim_conflict(session: str, expect: int) -> Conflict:

@@ -37,6 +37,8 @@ _VERSION_1 = (
         agent TEXT NOT NULL, body TEXT NOT NULL) STRICT""",
     "CREATE INDEX sessions_state ON sessions (state)",
     "CREATE INDEX sessions_rollback ON sessions (rollback)",
+    # Counts by standing are read from this alone; no other question begins with `stopped`.
+    "CREATE INDEX sessions_standing ON sessions (stopped, state, rollback, owner)",
     "CREATE INDEX sessions_agent ON sessions (agent)",
     "CREATE INDEX sessions_owner ON sessions (owner) WHERE owner != ''",
     "CREATE INDEX sessions_parent ON sessions (parent) WHERE parent != ''",

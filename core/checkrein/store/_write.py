@@ -34,6 +34,7 @@ from checkrein.store._rules import (
     closed,
     duplicate,
     fenced_out,
+    halt_of,
     look_up,
     micros,
     put_conflict,
@@ -225,7 +226,7 @@ def write(cursor: sqlite3.Cursor, prepared: Prepared, ends: Ends) -> Committed:
     if change is not None:
         state = change.state or state
         rollback = change.rollback or rollback
-        stopped = stopped if change.stopped is None else int(change.stopped)
+        stopped = halt_of(change, stopped)
         released = change.owner == "" and not change.create
         execute(_CHANGE, (state, rollback, stopped, batch.at, released, sid))
     prepared.end = (sid, n, head, seq, found)
@@ -267,7 +268,7 @@ def _step(cursor: sqlite3.Cursor, settle: SettleRow, at: int) -> None:
 def _create(cursor: sqlite3.Cursor, prepared: Prepared, exists: bool) -> tuple[Any, ...]:
     batch = prepared.batch
     change = check_create(batch, exists)
-    start = (change.state or "ACTIVE", change.rollback or "none", bool(change.stopped))
+    start = (change.state or "ACTIVE", change.rollback or "none", halt_of(change, 0))
     owner = change.owner or ""
     cursor.execute(
         _NEW_SESSION,

@@ -29,6 +29,7 @@ from checkrein.store import (
 from checkrein.store._journal import Journal, Kept, Session, keep, refusal
 from checkrein.store._ledger import Ledger
 from checkrein.store._listeners import Listeners
+from checkrein.store._memory_keeping import MemoryKeeping
 from checkrein.store._records import Records
 from checkrein.store._rules import (
     SINGLE,
@@ -42,7 +43,7 @@ from checkrein.store._rules import (
 )
 
 
-class MemoryStore(Ledger):
+class MemoryStore(Ledger, MemoryKeeping):
     """Implements `checkrein.store.Store` in memory. Safe in several threads.
 
     After a fork, parent and child each have their own copy.

@@ -23,9 +23,11 @@ from checkrein.store import (
     Page,
     Record,
     SessionRow,
+    Standing,
     StoreOptions,
     Tree,
     _audit,
+    _forget,
     _read,
     same_key,
 )
@@ -34,6 +36,7 @@ from checkrein.store._bill import Bill
 from checkrein.store._commits import Commits
 from checkrein.store._connections import Connections
 from checkrein.store._rules import chain_body, chain_hash, claim_conflict, micros
+from checkrein.store._standing import count_standings, read_standings
 from checkrein.store._write import read_balance
 
 BUSY_TIMEOUT = 5.0
@@ -109,6 +112,18 @@ class SqliteStore(Commits, Bill):
         with self._connections.reading() as connection:
             return _read.read_sessions(connection, wanted, after, limit)
 
+    def standings(
+        self, *, at: int, agent: str | None = None, after: str | None = None, limit: int = 100
+    ) -> Page:
+        """Sessions and what their records say of them, newest first."""
+        with self._connections.reading() as connection:
+            return read_standings(connection, at, agent, after, limit)
+
+    def standing_counts(self, *, at: int, agent: str | None = None) -> list[tuple[Standing, int]]:
+        """How many sessions there are of each standing."""
+        with self._connections.reading() as connection:
+            return count_standings(connection, at, agent)
+
     def events(
         self,
         *,
@@ -176,16 +191,36 @@ class SqliteStore(Commits, Bill):
                 )
                 erased += 1
         if erased:
-            # The write-ahead log still holds the old bytes.
-            with self._connections.errors():
-                emptied = self._connections.truncate_log()
-            if not emptied:
-                _log.warning(
-                    "%s: erased payloads are still in its -wal file, because somebody reads it; "
-                    "they go with the next checkpoints",
-                    self.path,
-                )
+            self._empty_log()
         return erased
+
+    def _empty_log(self) -> None:
+        """The write-ahead log still holds the old bytes of what was erased."""
+        with self._connections.errors():
+            emptied = self._connections.truncate_log()
+        if not emptied:
+            _log.warning(
+                "%s: what was erased is still in its -wal file, because somebody reads it; "
+                "it goes with the next checkpoints",
+                self.path,
+            )
+
+    def forget(self, session: str, *, at: int) -> bool:
+        """Delete a session's events, payloads and records."""
+        with self._connections.writing(durable=True) as cursor:
+            cursor.execute("PRAGMA secure_delete = ON")
+            files = _forget.forget(cursor, session, at)
+        for packed in files or ():
+            self._vault.erase(packed)
+        if files is not None:
+            self._empty_log()
+        return files is not None
+
+    def sweep(self) -> int:
+        """Remove files of payloads that no event names any more."""
+        with self._connections.reading() as connection:
+            named = _forget.file_refs(connection)
+        return self._vault.sweep(named.__contains__)
 
     def record(self, kind: str, id: str) -> Record | None:
         """One record, or None."""

@@ -30,7 +30,7 @@ from checkrein.store import (
     SessionPut,
     Store,
 )
-from checkrein.testing import _store_bill, _store_wholes
+from checkrein.testing import _store_bill, _store_sessions, _store_wholes
 from checkrein.testing._store_batches import expect, opened, same, write
 
 Check = Callable[[Store], None]
@@ -377,6 +377,9 @@ CHECKS: tuple[Check, ...] = (
     rows_change_on_condition,
     records_are_paged,
     sessions_are_paged,
+    _store_sessions.sessions_are_paused,
+    _store_sessions.sessions_have_standings,
+    _store_sessions.sessions_are_forgotten,
     _store_wholes.holds_keep_to_the_limit,
     _store_wholes.holds_are_all_or_none,
     _store_wholes.windows_slide,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,6 +66,13 @@ class Effect:
 def effect_of(store: Store, call: str, events: Sequence[Event] | None = None) -> Effect | None:
     """Fold one call's events; None if it has no intent."""
     events = every(store, call) if events is None else events
+    return folded(call, events, lambda undo: every(store, undo))
+
+
+def folded(
+    call: str, events: Sequence[Event], read: Callable[[str], Sequence[Event]]
+) -> Effect | None:
+    """Fold one call's events; `read` gives those of its undos, by their calls' ids."""
     intents = [e for e in events if e.kind == "intent"]
     if not intents:
         return None
@@ -85,7 +92,7 @@ def effect_of(store: Store, call: str, events: Sequence[Event] | None = None) ->
     number = 1
     while True:
         undo_id = f"{call}.undo.{number}"
-        tried = every(store, undo_id)
+        tried = read(undo_id)
         begun = [e for e in tried if e.kind == "intent"]
         if not begun:
             break

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "new-plugin": ("Begin", "project", "Write a new plugin as a distribution of its own."),
     "sessions": ("Look", "sessions", "List sessions, newest first."),
     "show": ("Look", "show", "Show what happened in one session."),
+    "replay": ("Look", "replay", "Step through what a session did; nothing runs."),
     "costs": ("Look", "costs", "Add up what calls cost, by model, agent, user and more."),
     "audit": ("Look", "audit", "Verify the hash chains of what was recorded."),
     "approvals": ("Decide", "approvals", "List the calls that wait for a person."),

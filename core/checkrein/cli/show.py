@@ -12,10 +12,10 @@ from checkrein.cli._output import Out, clean, compact, usd, when
 from checkrein.cli._person import user
 from checkrein.cli._place import Place, command
 from checkrein.cli._states import STATES, alive, display_state
-from checkrein.cli._timeline import Entry, timeline
 from checkrein.errors import StoreUnavailable
 from checkrein.rein import Rein
 from checkrein.store import Batch, Erased
+from checkrein.timeline import Frame, given_up, timeline
 
 WIDTH = 80
 """Characters of arguments and results that the timeline shows."""
@@ -52,9 +52,7 @@ def show(
         reading = rein.read(row.id)
         entries = list(deque(timeline(reading.events()), maxlen=last))
         if not alive(rein.store, row, rein.clock()):
-            for entry in entries:
-                # Begun, and nobody is left to end it.
-                entry.state = "unknown" if entry.state == "running" else entry.state
+            given_up(entries)
         payloads = _payloads(rein, entries) if reveal else {}
         spend = reading.spend()
         if out.as_json:
@@ -107,7 +105,7 @@ def _head(out: Out, row: Any, state: str, spend: Any) -> None:
     out.line()
 
 
-def _row(entry: Entry) -> tuple[object, ...]:
+def _row(entry: Frame) -> tuple[object, ...]:
     what = entry.what if entry.kind in ("tool", "") else f"{entry.kind} {entry.what}"
     detail = entry.detail
     if entry.kind and entry.kind != "model":
@@ -139,7 +137,7 @@ def record_reveal(rein: Rein, session: str, by: str, what: str) -> None:
     rein.store.commit(Batch(session, (event,), event.at))
 
 
-def _payloads(rein: Rein, entries: list[Entry]) -> dict[int, Any]:
+def _payloads(rein: Rein, entries: list[Frame]) -> dict[int, Any]:
     found: dict[int, Any] = {}
     for entry in entries:
         for seq in entry.seqs:
@@ -152,12 +150,12 @@ def _payloads(rein: Rein, entries: list[Entry]) -> dict[int, Any]:
     return found
 
 
-def _revealed(entry: Entry, payloads: dict[int, Any]) -> dict[str, Any]:
+def _revealed(entry: Frame, payloads: dict[int, Any]) -> dict[str, Any]:
     found = {str(seq): payloads[seq] for seq in entry.seqs if seq in payloads}
     return {"payloads": found} if found else {}
 
 
-def _print_payloads(out: Out, entries: list[Entry], payloads: dict[int, Any]) -> None:
+def _print_payloads(out: Out, entries: list[Frame], payloads: dict[int, Any]) -> None:
     out.line()
     out.line("Exact values (this look was recorded):")
     for entry in entries:

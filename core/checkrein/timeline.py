@@ -1,17 +1,20 @@
-"""The story of a session: its events folded into one entry for each attempt and decision."""
+"""The story of a session: its events folded into one frame for each attempt and decision."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from checkrein.store import Event
 
+Phase: TypeAlias = Literal["call", "check", "approval", "undo", "session"]
+PHASES: tuple[Phase, ...] = ("call", "check", "approval", "undo", "session")
+
 
 @dataclass(slots=True)
-class Entry:
-    """One line of a timeline."""
+class Frame:
+    """One step of a session's story: an attempt at a call, a decision, or a finding."""
 
     at: int
     """Microseconds since the epoch."""
@@ -22,6 +25,7 @@ class Entry:
     kind: str = ""
     """tool, model, undo; empty for what is no call."""
     step: int | None = None
+    """Number of the call in its session, from 1."""
     verdict: str = ""
     state: str = ""
     cost: int | None = None
@@ -31,38 +35,68 @@ class Entry:
     arguments: Any = None
     result: Any = None
     detail: str = ""
+    attempt: int = 0
+    parent: str = ""
+    """The call inside which this one was made; of an undo, the call that it takes back."""
+    effect: str = ""
+    """read, write, egress; of tools and undos."""
+    tokens: int = 0
+    us: int | None = None
+    """Microseconds that the attempt took."""
     seqs: list[int] = field(default_factory=list)
     """Events that may have payloads."""
+
+    @property
+    def phase(self) -> Phase:
+        """Where in the life of a call or session it stands."""
+        if self.kind == "undo" or self.what in _UNDO:
+            return "undo"
+        if self.state in ("denied", "answered"):
+            return "check"
+        if self.kind:
+            return "call"
+        if self.what.startswith("approval"):
+            return "approval"
+        return "session" if self.what.startswith("session") else "check"
 
     def tree(self) -> dict[str, Any]:
         """As plain data, empty fields left out."""
         names = (
-            "seq", "call", "kind", "what", "step", "verdict", "state", "cost", "cost_state",
-            "undo", "arguments", "result", "detail",
+            "seq", "call", "kind", "what", "step", "attempt", "parent", "effect", "verdict",
+            "state", "cost", "cost_state", "tokens", "us", "undo", "arguments", "result", "detail",
         )  # fmt: skip
         values = {name: getattr(self, name) for name in names}
+        if not self.attempt:
+            del values["attempt"], values["tokens"]
         return {name: v for name, v in values.items() if v not in ("", None)}
 
 
-def timeline(events: Iterable[Event]) -> Iterator[Entry]:
-    """Fold events, oldest first; an entry is complete only when all were read."""
-    open_calls: dict[tuple[str, int], Entry] = {}
+_UNDO = frozenset(
+    {"rollback_started", "rollback_finished", "undo_skipped", "resolved", "needs_human"}
+)
+
+
+def timeline(events: Iterable[Event]) -> Iterator[Frame]:
+    """Fold events, oldest first; a frame is complete only when all were read."""
+    open_calls: dict[tuple[str, int], Frame] = {}
     for event in events:
         view = event.view
         if event.kind == "intent":
-            entry = Entry(
+            frame = Frame(
                 event.at, event.seq, str(view["name"]), event.call, str(view["kind"]),
                 view.get("step"), _verdicts(view), "running", undo=str(view.get("undo", "")),
                 arguments=view.get("arguments"), seqs=[event.seq],
+                attempt=event.attempt, parent=str(view.get("parent", "")),
+                effect=str(view.get("effect", "")),
             )  # fmt: skip
             if event.attempt > 1:
-                entry.detail = f"attempt {event.attempt}"
-            open_calls[event.call, event.attempt] = entry
-            yield entry
+                frame.detail = f"attempt {event.attempt}"
+            open_calls[event.call, event.attempt] = frame
+            yield frame
         elif event.kind in ("outcome", "late") and (event.call, event.attempt) in open_calls:
             _ended(open_calls[event.call, event.attempt], event)
         elif event.kind in ("answered", "denied"):
-            yield Entry(
+            yield Frame(
                 event.at, event.seq, str(view["name"]), event.call, str(view["kind"]),
                 view.get("step"),
                 _verdicts(view) or " ".join(filter(None, (view.get("plugin"), view.get("code")))),
@@ -73,31 +107,40 @@ def timeline(events: Iterable[Event]) -> Iterator[Entry]:
             yield _other(event)
 
 
-def _ended(entry: Entry, event: Event) -> None:
+def given_up(frames: Iterable[Frame]) -> None:
+    """Mark what runs as of unknown outcome: nobody is left to end it."""
+    for frame in frames:
+        frame.state = "unknown" if frame.state == "running" else frame.state
+
+
+def _ended(frame: Frame, event: Event) -> None:
     view = event.view
-    entry.seqs.append(event.seq)
-    entry.state = str(view["state"])
-    entry.cost = view.get("cost")
-    entry.cost_state = str(view.get("cost_state", ""))
-    entry.result = view.get("result")
+    frame.seqs.append(event.seq)
+    frame.state = str(view["state"])
+    frame.cost = view.get("cost")
+    frame.cost_state = str(view.get("cost_state", ""))
+    frame.result = view.get("result")
+    frame.us = view.get("us")
+    usage = view.get("usage", {})
+    frame.tokens = usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
     if "error" in view:
         error = view["error"]
-        entry.detail = _join(entry.detail, f"{error['type']}: {error['message']}")
+        frame.detail = _join(frame.detail, f"{error['type']}: {error['message']}")
     if event.kind == "late":
-        entry.detail = _join(entry.detail, "came late")
+        frame.detail = _join(frame.detail, "came late")
     if "not_undoable" in view:
-        entry.undo = f"none: {view['not_undoable']}"
+        frame.undo = f"none: {view['not_undoable']}"
     elif "plan" in view:
-        entry.undo = str(view["plan"])
-    if entry.state == "not_done":
-        entry.undo = ""
+        frame.undo = str(view["plan"])
+    if frame.state == "not_done":
+        frame.undo = ""
 
 
 _APART = frozenset({"id", "expires", "verdicts", "unchecked", "result"})
-"""What an entry shows in a place of its own."""
+"""What a frame shows in a place of its own."""
 
 
-def _other(event: Event) -> Entry:
+def _other(event: Event) -> Frame:
     """An event about the session, an approval or a finding."""
     view = event.view
     shown = {
@@ -108,7 +151,7 @@ def _other(event: Event) -> Entry:
     detail = ", ".join(f"{key} {_plain(value)}" for key, value in shown.items())
     if view.get("id"):
         detail = _join(str(view["id"]), detail)
-    return Entry(
+    return Frame(
         event.at, event.seq, event.kind, event.call, verdict=_verdicts(view), detail=detail,
         result=view.get("result"), seqs=[event.seq],
     )  # fmt: skip

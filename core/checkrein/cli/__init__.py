@@ -28,6 +28,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "sessions": ("Look", "sessions", "List sessions, newest first."),
     "show": ("Look", "show", "Show what happened in one session."),
     "replay": ("Look", "replay", "Step through what a session did; nothing runs."),
+    "report": (
+        "Look",
+        "report",
+        "Write what a session did as one HTML file that needs no network.",
+    ),
     "costs": ("Look", "costs", "Add up what calls cost, by model, agent, user and more."),
     "audit": ("Look", "audit", "Verify the hash chains of what was recorded."),
     "approvals": ("Decide", "approvals", "List the calls that wait for a person."),

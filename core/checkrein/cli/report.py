@@ -28,7 +28,7 @@ def report(
     ],
 ) -> int:
     """Write what a session did as one HTML file that needs no network."""
-    from checkrein import report as page
+    from checkrein.html_report import html_report
 
     with place.looking() as rein:
         row = session_of(rein.store, session)
@@ -42,7 +42,7 @@ def report(
         }
         over = not alive(rein.store, row, rein.clock())
         with out.working("reading the session"):
-            text = page.report(Replay(rein.read(row.id), over=over), about)
+            text = html_report(Replay(rein.read(row.id), over=over), about)
     if str(output) == "-":
         sys.stdout.write(text)
         return 0

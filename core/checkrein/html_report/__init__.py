@@ -1,7 +1,7 @@
 """A session as one HTML file: timeline, verdicts, costs, approvals and undo, for people.
 
-    from checkrein.report import report
-    Path("session.html").write_text(report(Replay(rein.read(id))), encoding="utf-8")
+    from checkrein.html_report import html_report
+    Path("session.html").write_text(html_report(Replay(rein.read(id))), encoding="utf-8")
 
 The file needs no network and loads nothing: its policy forbids it to. It shows the journal's
 view, so what plugins redact is redacted in it too.
@@ -28,7 +28,7 @@ WIDEST = 2_000
 """Characters of one text of a row, at most."""
 
 
-def report(replay: Replay, about: Mapping[str, object] | None = None) -> str:
+def html_report(replay: Replay, about: Mapping[str, object] | None = None) -> str:
     """The page. `about`: names and values that stand under its title (agent, state ...).
 
     Texts are cut so that the page stays small: at 2,000 characters, and shorter where there are

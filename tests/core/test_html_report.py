@@ -14,8 +14,8 @@ import urllib.request
 import pytest
 
 from checkrein import Deny, Plugin, Rein
+from checkrein.html_report import html_report
 from checkrein.replay import Replay
-from checkrein.report import report
 
 HOSTILE = "</script><img src=x onerror=alert(1)>&amp;\u2028"
 
@@ -55,7 +55,7 @@ def record(rein, calls):
 def test_it_loads_nothing_and_holds_the_journals_views(rein):
     with rein.session() as session:
         rein.call(str.upper, HOSTILE)
-    text = report(Replay(session), {"agent": HOSTILE})
+    text = html_report(Replay(session), {"agent": HOSTILE})
     assert not re.search(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", text)
     assert "default-src 'none'" in text
     # The one script element with data ends where it is meant to.
@@ -67,7 +67,7 @@ def test_it_loads_nothing_and_holds_the_journals_views(rein):
 
 
 def test_ten_thousand_calls_stay_under_five_megabytes(rein):
-    text = report(Replay(record(rein, 10_000)))
+    text = html_report(Replay(record(rein, 10_000)))
     assert len(text.encode()) < 5_000_000
     data = json.loads(text.split('type="application/json">')[1].split("</script>")[0])
     assert len(data["rows"]) == 10_002
@@ -77,7 +77,7 @@ def test_ten_thousand_calls_stay_under_five_megabytes(rein):
 def test_long_texts_are_cut_after_they_were_viewed(rein):
     with rein.session() as session:
         rein.call(str.upper, "x" * 50_000)
-    text = report(Replay(session))
+    text = html_report(Replay(session))
     assert len(text) < 60_000
 
 
@@ -170,7 +170,7 @@ return document.getElementById("count").textContent;
 
 def test_a_browser_shows_filters_and_opens_the_rows(rein, browser, tmp_path):
     path = tmp_path / "report.html"
-    path.write_text(report(Replay(record(rein, 2_000))), encoding="utf-8")
+    path.write_text(html_report(Replay(record(rein, 2_000))), encoding="utf-8")
     browser.size(1200, 900)
     browser.open(path)
     rows = browser.run(ROWS)
@@ -195,7 +195,7 @@ def test_a_browser_shows_filters_and_opens_the_rows(rein, browser, tmp_path):
 
 def test_scrolling_reaches_the_last_row(rein, browser, tmp_path):
     path = tmp_path / "report.html"
-    path.write_text(report(Replay(record(rein, 2_000))), encoding="utf-8")
+    path.write_text(html_report(Replay(record(rein, 2_000))), encoding="utf-8")
     browser.open(path)
     browser.run(
         "const list = document.getElementById('list'); list.scrollTop = list.scrollHeight;"
@@ -206,7 +206,7 @@ def test_scrolling_reaches_the_last_row(rein, browser, tmp_path):
 
 def test_a_phone_sees_it_without_scrolling_sideways(rein, browser, tmp_path):
     path = tmp_path / "report.html"
-    path.write_text(report(Replay(record(rein, 50))), encoding="utf-8")
+    path.write_text(html_report(Replay(record(rein, 50))), encoding="utf-8")
     browser.size(500, 900)
     browser.open(path)
     wide = "return document.documentElement.scrollWidth <= document.documentElement.clientWidth"
@@ -218,7 +218,7 @@ def test_what_an_agent_wrote_is_text_in_the_browser(rein, browser, tmp_path):
     with rein.session() as session:
         rein.call(str.upper, HOSTILE)
     path = tmp_path / "report.html"
-    path.write_text(report(Replay(session), {"agent": HOSTILE}), encoding="utf-8")
+    path.write_text(html_report(Replay(session), {"agent": HOSTILE}), encoding="utf-8")
     browser.open(path)
     assert browser.run("return document.querySelectorAll('img').length") == 0
     assert HOSTILE in browser.run("return document.getElementById('facts').textContent")

@@ -64,6 +64,7 @@ class Settings(_Strict):
     on_failed: Literal["rollback", "keep"] = "rollback"
     approvals: Literal["auto", "store", "channels"] = "auto"
     approval_expires: Seconds = 86_400.0
+    approval_use: Seconds = 604_800.0
     unattributed: Literal["account", "refuse"] = "account"
     hook_timeout: Seconds = 30.0
     hold_wait: Seconds = 60.0

@@ -1,7 +1,7 @@
 """Approvals: the record of a question to a person, and its one use.
 
-States: pending -> approved | rejected | expired -> started (with the intent) -> done. The
-record decides, whoever wrote it and whatever a framework says. A decision is bound to the
+States: pending -> approved | rejected | expired | void -> started (with the intent) -> done.
+The record decides, whoever wrote it and whatever a framework says. A decision is bound to the
 exact call by a keyed digest: another call needs another decision.
 """
 
@@ -9,70 +9,57 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from checkrein import codec, seals
+from checkrein import expiry, seals
+from checkrein.bound_call import BoundCalls
 from checkrein.call import Call, ToolInfo
-from checkrein.errors import Conflict
+from checkrein.errors import CheckreinError, Conflict
+from checkrein.refused_answers import RefusedAnswers
+from checkrein.request import ApprovalRequest, may_answer, request_of
 from checkrein.store import Batch, Put, Record
 
 if TYPE_CHECKING:
     from checkrein.rein import Rein
 
-FINAL = ("approved", "rejected", "expired", "started", "done", "void")
+__all__ = ["ApprovalRequest", "Approvals", "masked_paths"]
+
+LAPSED = 100
+"""Requests that are marked as expired by one look at the list, at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalRequest:
-    """What a channel shows, and what an answer is bound to."""
-
-    id: str
-    """Token: `checkrein approve ID`."""
-    session: str
-    call: str
-    tool: str
-    arguments: Mapping[str, Any]
-    """As a person may see them (viewed); never the exact values."""
-    masked: tuple[str, ...]
-    """Paths inside `arguments` that a plugin masked."""
-    reason: str
-    rule: str
-    risk: str
-    who: tuple[str, ...]
-    quorum: int
-    created: int
-    """Microseconds since the epoch."""
-    expires: int
-    """Microseconds since the epoch."""
-    agent: str = ""
-    state: str = "pending"
-    is_open: Callable[[], bool] = field(default=lambda: True, compare=False)
-    """False as soon as somebody else decided: a prompt should give up then."""
-
-
-class Approvals:
+class Approvals(BoundCalls):
     """The approvals of one Rein."""
 
     def __init__(self, rein: Rein) -> None:
-        self.rein = rein
-        self.store = rein.store
+        super().__init__(rein)
+        self.refused = RefusedAnswers(rein)
+        self.listeners: list[Callable[[str], None]] = []
+        """Called with the id of a request that has been decided here."""
 
     # -- for people
 
     def pending(self, limit: int = 100) -> list[ApprovalRequest]:
         """Requests that wait for an answer, oldest first."""
-        now = self.rein.clock()
         found: list[ApprovalRequest] = []
+        lapsed: list[Record] = []
         after: str | None = None
         while len(found) < limit:
             # Requests that have lapsed keep their state until somebody looks at them.
-            page = self.store.records("approval", state="pending", after=after, limit=1000)
-            whole = (request_of(r) for r in page.rows if self._whole(r))
-            found += (request for request in whole if request.expires > now)
+            page = self.store.records("approval", state="pending", after=after, limit=limit)
+            for record in page.rows:
+                if not self._whole(record):
+                    continue
+                if expiry.left(self.rein, record.body) <= 0:
+                    lapsed.append(record)
+                else:
+                    found.append(request_of(self.rein, record))
             after = page.next
             if after is None:
                 break
+        for record in lapsed[:LAPSED]:
+            with contextlib.suppress(Conflict):  # decided at this moment
+                self.expire(record)
         return found[:limit]
 
     def get(self, id: str) -> ApprovalRequest | None:
@@ -81,7 +68,7 @@ class Approvals:
         if record is None:
             return None
         self.check(record)
-        return request_of(record)
+        return request_of(self.rein, record)
 
     def _whole(self, record: Record) -> bool:
         try:
@@ -102,87 +89,28 @@ class Approvals:
         """Say yes; the record's new state. `arguments` edits those that it names.
 
         Raises `Conflict`: unknown, decided or expired request, a person who may not answer, or
-        masked fields without `masked_ok`.
+        masked fields without `masked_ok`. Such an answer changes nothing, and is recorded.
         """
-        record = self._answerable(id, by)
-        if record.body["masked"] and not masked_ok:
-            raise Conflict(
-                f"approval {id}: {', '.join(record.body['masked'])} are masked in what you see; "
-                "look with --reveal, or approve with --masked-ok (masked_ok=True)"
-            )
-        edited = None if arguments is None else self._edited(record, arguments)
-        return self._decide(record, by, True, "", edited, masked_ok)
-
-    def _edited(self, record: Record, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The whole call as it was edited. Raises `Conflict` for what cannot be changed."""
-        if record.body["kind"] != "before":
-            raise Conflict(f"approval {record.id}: the call has run; it cannot be edited any more")
-        tree: dict[str, Any] = self.kept(record)["arguments"]
-        tool = self.rein.tools.get(record.body["tool"])
-        known = {*tree, *(tool.parameters if tool is not None else ())}
-        for name in arguments:
-            held = tree.get(name)
-            if name not in known:
+        try:
+            record = self._answerable(id, by)
+            if record.body["masked"] and not masked_ok:
                 raise Conflict(
-                    f"approval {record.id}: {record.body['tool']} has no argument {name!r} "
-                    f"(it has {', '.join(sorted(known)) or 'none'})"
+                    f"approval {id}: {', '.join(record.body['masked'])} are masked in what you "
+                    "see; look with --reveal, or approve with --masked-ok (masked_ok=True)"
                 )
-            if isinstance(held, dict) and held.get("$cr") == "opaque":
-                raise Conflict(
-                    f"approval {record.id}: {name} is passed by reference and cannot be edited"
-                )
-        return {**tree, **codec.encode_arguments(arguments)}
-
-    def kept(self, record: Record) -> dict[str, Any]:
-        """The exact call that an approval belongs to. Raises `Conflict` if it was erased."""
-        for event in self.store.events(call=record.body["call"], kinds=("approval_requested",)):
-            if event.view.get("id") == record.id:
-                payload = self.store.payload(event.seq)
-                if isinstance(payload, dict):
-                    return payload
-        raise Conflict(f"approval {record.id}: the call it belongs to was erased from the store")
-
-    def approved(self, record: Record) -> dict[str, Any]:
-        """The arguments that were approved, as they may run.
-
-        Raises `Conflict` where what is stored is not what the decision is bound to.
-        """
-        tree: dict[str, Any] = self.edits(record) or self.kept(record)["arguments"]
-        if self.digest(record.body, tree) != self.bound(record):
-            raise Conflict(
-                f"approval {record.id}: the call that is stored is not the one that was approved; "
-                "nothing was run. Look with `checkrein doctor`"
-            )
-        return tree
-
-    @staticmethod
-    def bound(record: Record) -> str:
-        """The digest of the call that a decision is bound to."""
-        return str(record.body.get("edited_digest") or record.body["digest"])
-
-    def edits(self, record: Record) -> dict[str, Any] | None:
-        """The whole call as its approver edited it; None if it was not edited."""
-        if not record.body.get("edited_digest"):
-            return None
-        for event in self.store.events(
-            call=record.body["call"], kinds=("approval_decided",), reverse=True
-        ):
-            if event.view.get("id") == record.id:
-                payload = self.store.payload(event.seq)
-                if isinstance(payload, dict):
-                    return dict(payload["arguments"])
-        raise Conflict(f"approval {record.id}: what was edited cannot be read any more")
-
-    def digest(self, body: Mapping[str, Any], tree: Mapping[str, Any]) -> str:
-        """Bind a decision to exactly one call; keyed, so that nobody can guess values."""
-        return codec.digest(
-            self.store.key,
-            [body["call_kind"], body["tool"], body["session"], body["tool_digest"], dict(tree)],
-        )
+            tree = None if arguments is None else self.edited(record, arguments)
+            return self._decide(record, by, True, "", tree, masked_ok, arguments)
+        except CheckreinError as error:
+            self.refused.record(id, by, "approve", str(error))
+            raise
 
     def reject(self, id: str, *, by: str, reason: str = "") -> str:
         """Say no; the record's new state. Raises `Conflict` as `approve` does."""
-        return self._decide(self._answerable(id, by), by, False, reason, None, False)
+        try:
+            return self._decide(self._answerable(id, by), by, False, reason)
+        except CheckreinError as error:
+            self.refused.record(id, by, "reject", str(error))
+            raise
 
     def _answerable(self, id: str, by: object) -> Record:
         if not isinstance(by, str) or not by.strip():
@@ -191,26 +119,40 @@ class Approvals:
         if record is None:
             raise Conflict(f"approval {id} is unknown here; `checkrein approvals` lists them")
         self.check(record)
-        self._lapse(record)
-        if record.state != "pending":
-            raise Conflict(f"approval {id} is already {record.state}: nothing was changed")
-        who = record.body["who"]
-        if who and by not in who:
-            raise Conflict(f"approval {id} may be answered by {', '.join(who)}, not by {by}")
-        return record
-
-    def _lapse(self, record: Record) -> None:
-        if record.state == "pending" and record.body["expires"] <= self.rein.clock():
+        if record.state == "pending" and expiry.left(self.rein, record.body) <= 0:
             self.expire(record)
             raise Conflict(f"approval {record.id} has expired: nothing was changed")
+        if record.state != "pending":
+            whose = f" (by {record.body['by']})" if record.body.get("by") else ""
+            raise Conflict(f"approval {id} is already {record.state}{whose}: nothing was changed")
+        who = may_answer(self.rein, record.body)
+        if who and by not in who:
+            raise Conflict(f"approval {id} may be answered by {', '.join(who)}, not by {by}")
+        if record.body["kind"] == "before" and self._over(record.session):
+            self._move(record, "void", "approval_void", {"reason": "its session is over"})
+            raise Conflict(f"approval {id} is void: its session is over, nothing can run any more")
+        return record
+
+    # -- the ends of a question
 
     def expire(self, record: Record) -> None:
-        """Nobody answered in time: nobody can any more. Raises `Conflict` if somebody just did."""
-        self._move(record, "expired", "approval_expired", {})
+        """Nobody answered, or used the answer, in time: nobody can any more.
+
+        Raises `Conflict` if somebody just did.
+        """
+        self._move(record, "expired", "approval_expired", {}, before=record.state)
 
     def hopeless(self, record: Record) -> None:
         """Nobody is left who could answer: that is a no. Raises `Conflict` if somebody just did."""
-        self._decide(record, "checkrein", False, "no approver could answer", None, False)
+        self._decide(record, "checkrein", False, "no approver could answer")
+
+    def void(self, session: str, reason: str) -> None:
+        """What a session that is over was still to do needs no answer any more."""
+        for record in self.store.records("approval", state="pending", session=session).rows:
+            if record.body["kind"] == "before":
+                with contextlib.suppress(CheckreinError):  # altered, or decided at this moment
+                    self.check(record)
+                    self._move(record, "void", "approval_void", {"reason": reason})
 
     def fresh(self, id: str) -> Record:
         """A record as it is now, expired if it is time. Raises `Conflict` if it is gone."""
@@ -218,11 +160,22 @@ class Approvals:
         if record is None:
             raise Conflict(f"approval {id} is unknown here; `checkrein approvals` lists them")
         self.check(record)
-        if record.state == "pending" and record.body["expires"] <= self.rein.clock():
-            with contextlib.suppress(Conflict):  # decided at this moment: that stands
+        if self.lapsed(record):
+            with contextlib.suppress(Conflict):  # decided or used at this moment: that stands
                 self.expire(record)
             record = self.store.record("approval", id) or record
         return record
+
+    def lapsed(self, record: Record) -> bool:
+        """Whether the time to answer, or to use the answer, is over."""
+        key = {"pending": "expires", "approved": "use_by"}.get(record.state, "")
+        return key in record.body and expiry.left(self.rein, record.body, key) <= 0
+
+    def _over(self, session: str) -> bool:
+        row = self.store.session(session)
+        return row is None or row.state != "ACTIVE" or row.rollback != "none"
+
+    # -- deciding
 
     def _decide(
         self,
@@ -230,46 +183,41 @@ class Approvals:
         by: str,
         ok: bool,
         reason: str,
-        edited: dict[str, Any] | None,
-        masked_ok: bool,
+        edited: dict[str, Any] | None = None,
+        masked_ok: bool = False,
+        changes: Mapping[str, Any] | None = None,
     ) -> str:
         by = by.encode("utf-8", "backslashreplace").decode()
         shown = self._shown(record, reason)
         view = {"by": by, "ok": ok, "reason": shown, "masked_ok": masked_ok}
+        if changes:
+            view["edited"] = self._shown(record, dict(changes))
         if not ok:
             return self._move(
                 record, "rejected", "approval_decided", view, by=by, reject_reason=shown
             )
         quorum = int(record.body["quorum"])
+        use = expiry.ends(self.rein, self.rein.approval_use, "use_by")
         if quorum <= 1:
-            return self._move(record, "approved", "approval_decided", view, edited, by=by)
+            return self._move(record, "approved", "approval_decided", view, edited, by=by, **use)
         if edited is not None:
             raise Conflict(f"approval {record.id} takes {quorum} people: none may edit it alone")
-        self._write(
-            record.session,
-            record.body["call"],
-            "approval_decided",
-            {"id": record.id, **view},
-            None,
-            (
-                Put(
-                    "decision",
-                    f"{record.id}/{by}",
-                    "approved",
-                    self.sealed(f"{record.id}/{by}", "approved", {"by": by}),
-                    record.session,
-                    record.id,
-                    ("",),
-                ),
-            ),
-        )
+        vote = f"{record.id}/{by}"
+        body = self.sealed(vote, "approved", {"by": by})
+        puts = (Put("decision", vote, "approved", body, record.session, record.id, ("",)),)
+        try:
+            self._write(record, "approval_decided", {"id": record.id, **view}, None, puts)
+        except Conflict:
+            raise Conflict(
+                f"approval {record.id} has the yes of {by} already: others are to answer"
+            ) from None
         given = self.store.records("decision", label=record.id, limit=1000).rows
         people = sorted({r.body["by"] for r in given if seals.vote(self.store.key, r)})
         if len(people) < quorum:
             return "pending"
         try:
             return self._move(
-                record, "approved", "approval_quorum", {"by": people}, by=", ".join(people)
+                record, "approved", "approval_quorum", {"by": people}, by=", ".join(people), **use
             )
         except Conflict:
             # Whoever came at the same moment has completed it, this answer included.
@@ -278,14 +226,14 @@ class Approvals:
                 raise
             return "approved"
 
-    def _shown(self, record: Record, text: str) -> str:
+    def _shown(self, record: Record, value: Any) -> Any:
         """What a person wrote, as the journal and the model may see it."""
         body = record.body
         call = Call(
             body["call"], record.session, "tool", body["tool"], {}, ToolInfo(body["tool"]),
             agent=body["agent"],
         )  # fmt: skip
-        return str(self.rein.journal.view(call, text, "journal"))
+        return self.rein.journal.view(call, value, "journal")
 
     # -- against altered rows
 
@@ -304,58 +252,26 @@ class Approvals:
         kind: str,
         view: dict[str, Any],
         edited: dict[str, Any] | None = None,
+        before: str = "pending",
         **body: Any,
     ) -> str:
         changed = {**record.body, **body}
         if edited is not None:
             changed["edited_digest"] = self.digest(record.body, edited)
         changed = self.sealed(record.id, state, changed)
-        put = Put("approval", record.id, state, changed, record.session, record.label, ("pending",))
-        self._write(
-            record.session,
-            record.body["call"],
-            kind,
-            {"id": record.id, "state": state, **view},
-            None if edited is None else {"arguments": edited},
-            (put,),
-        )
+        put = Put("approval", record.id, state, changed, record.session, record.label, (before,))
+        payload = None if edited is None else {"arguments": edited}
+        self._write(record, kind, {"id": record.id, "state": state, **view}, payload, (put,))
+        for tell in self.listeners:
+            tell(record.id)
         return state
 
     def _write(
-        self,
-        session: str,
-        call: str,
-        kind: str,
-        view: dict[str, Any],
-        payload: Any,
-        puts: Sequence[Put],
+        self, record: Record, kind: str, view: dict[str, Any], payload: Any, puts: Sequence[Put]
     ) -> None:
-        event = self.rein.journal.event(kind, call, payload, **view)
-        batch = Batch(session, (event,), event.at, puts=puts)
+        event = self.rein.journal.event(kind, record.body["call"], payload, **view)
+        batch = Batch(record.session, (event,), event.at, puts=puts)
         self.rein.observers.notify(self.store.commit(batch), batch)
-
-
-def request_of(record: Record, is_open: Callable[[], bool] | None = None) -> ApprovalRequest:
-    """A record as a channel and a list show it."""
-    body = record.body
-    return ApprovalRequest(
-        id=record.id,
-        session=record.session,
-        call=body["call"],
-        tool=body["tool"],
-        arguments=body["arguments"],
-        masked=tuple(body["masked"]),
-        reason=body["reason"],
-        rule=body["rule"],
-        risk=body["risk"],
-        who=tuple(body["who"]),
-        quorum=body["quorum"],
-        created=record.created,
-        expires=body["expires"],
-        agent=body["agent"],
-        state=record.state,
-        is_open=is_open or (lambda: record.state == "pending"),
-    )
 
 
 def masked_paths(exact: Any, shown: Any, path: str = "") -> list[str]:

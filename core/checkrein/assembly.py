@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from checkrein.rein import Rein
     from checkrein.resuming import Resuming
     from checkrein.rollback import Rollbacks
+    from checkrein.waiters import Waiters
     from checkrein.wrap import RequiresApproval
 
 
@@ -64,6 +65,7 @@ class Assembly:
         on_failed: Literal["rollback", "keep"] = "rollback",
         approvals: Literal["auto", "store", "channels"] = "auto",
         approval_expires: float = 86_400.0,
+        approval_use: float = 604_800.0,
         unattributed: Literal["account", "refuse"] = "account",
         hook_timeout: float = 30.0,
         hold_wait: float = 60.0,
@@ -79,7 +81,8 @@ class Assembly:
             "on_rejected": on_rejected, "on_failed": on_failed,
         })  # fmt: skip
         check_numbers({
-            "drain": drain, "approval_expires": approval_expires, "hook_timeout": hook_timeout,
+            "drain": drain, "approval_expires": approval_expires,
+            "approval_use": approval_use, "hook_timeout": hook_timeout,
             "hold_wait": hold_wait, "max_payload": max_payload, "undo_tries": undo_tries,
         })  # fmt: skip
         if counters is not None:
@@ -92,6 +95,7 @@ class Assembly:
         self.on_rejected = on_rejected
         self.on_failed = on_failed
         self.approval_expires = float(approval_expires)
+        self.approval_use = float(approval_use)
         self.unattributed = unattributed
         self.hook_timeout = float(hook_timeout)
         self.hold_wait = float(hold_wait)
@@ -190,6 +194,13 @@ class Assembly:
         return Permissions(self._whole)
 
     @made_once
+    def waiters(self) -> Waiters:
+        """Those who wait for a person."""
+        from checkrein.waiters import Waiters
+
+        return Waiters(self._whole)
+
+    @made_once
     def resuming(self) -> Resuming:
         """Running what waited for an approval."""
         from checkrein.resuming import Resuming
@@ -245,6 +256,8 @@ class Assembly:
             with contextlib.suppress(Exception):
                 # A store that fails now has been reported by the calls that needed it.
                 finish(self.lifecycle.leave(self.sync_io, self._spare, None))
+        if "waiters" in vars(self):
+            self.waiters.close()
         self.observers.close()
         self.plugins.close(self.log)
         if "pinning" in vars(self):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 import time
+from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from checkrein._io import in_thread, is_awaitable, running_loop
+from checkrein._io import is_awaitable, running_loop
 from checkrein._locks import Lock
 from checkrein.errors import CheckreinError, Conflict
 from checkrein.judging import ALLOWED, malformed
@@ -20,6 +23,50 @@ if TYPE_CHECKING:
     from checkrein.call import Call
     from checkrein.manager import Impl
     from checkrein.rein import Rein
+
+
+THREADS = 32
+"""Requests that one channel is asked at the same time; the others wait for their turn."""
+
+_Work = tuple[contextvars.Context, Callable[[], Any], Future[Any]]
+
+
+class Lanes:
+    """Threads for channels, for one Rein: a thousand requests need no thousand threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._work: dict[str, deque[_Work]] = {}
+        self._threads: dict[str, int] = {}
+
+    def run(self, channel: str, fn: Callable[[], Any]) -> Future[Any]:
+        """Run `fn` on a daemon thread of the channel, with a copy of this context."""
+        future: Future[Any] = Future()
+        with self._lock:
+            self._work.setdefault(channel, deque()).append((
+                contextvars.copy_context(), fn, future,
+            ))  # fmt: skip
+            start = self._threads.get(channel, 0) < THREADS
+            if start:
+                self._threads[channel] = self._threads.get(channel, 0) + 1
+        if start:
+            name = f"checkrein-ask-{channel}"
+            threading.Thread(target=self._serve, args=(channel,), name=name, daemon=True).start()
+        return future
+
+    def _serve(self, channel: str) -> None:
+        while True:
+            with self._lock:
+                if not self._work[channel]:
+                    self._threads[channel] -= 1
+                    return
+                context, fn, future = self._work[channel].popleft()
+            try:
+                value = context.run(fn)
+            except BaseException as error:  # noqa: BLE001 - handed to whoever waits for the future
+                future.set_exception(error)
+            else:
+                future.set_result(value)
 
 
 class Asking:
@@ -37,6 +84,8 @@ class Asking:
         """The caller's loop: an asynchronous approver may use what is bound to it."""
         self._tasks: list[Any] = []
         self._done = threading.Event()
+        self.refused = ""
+        """Why the last answer that came through a channel was not taken."""
 
     def tell(self) -> None:
         """Start every channel; nobody waits for another one.
@@ -49,8 +98,13 @@ class Asking:
         if not impls:
             self._done.set()
         for impl in impls:
-            future = in_thread(partial(impl, self.call, self.request), "checkrein-ask")
+            lanes = self.rein.permissions.lanes
+            future = lanes.run(impl.plugin, partial(self._ask, impl))
             future.add_done_callback(partial(self._returned, impl))
+
+    def _ask(self, impl: Impl) -> Any:
+        # It may have been decided while the channel had others to ask.
+        return impl(self.call, self.request) if self.request.is_open() else None
 
     def _returned(self, impl: Impl, done: Future[Any]) -> None:
         error = done.exception()
@@ -107,6 +161,7 @@ class Asking:
                 self._waiting.discard(impl.plugin)
                 if not self._waiting:
                     self._done.set()
+            self.rein.waiters.wake(self.request.id)
 
     def _decide(self, impl: Impl, value: Approved | Rejected) -> None:
         approvals = self.rein.approvals
@@ -118,10 +173,11 @@ class Asking:
                 self.request.id,
                 by=value.by or impl.plugin,
                 arguments=value.arguments,
-                masked_ok=True,
+                masked_ok=value.masked_ok,
             )
         except Conflict as error:
             # Somebody else was faster, or may answer and this channel may not.
+            self.refused = str(error)
             self.rein.log.info("approval %s: %s: %s", self.request.id, impl.plugin, error)
         except CheckreinError as error:
             self.rein.log.error("approval %s: %s: %s", self.request.id, impl.plugin, error)
@@ -132,6 +188,7 @@ class Asking:
             lambda: self._done.is_set() or not self.request.is_open(),
             time.monotonic() + max(1.0, self.rein.hook_timeout),
             f"approval {self.request.id}",
+            partial(self.rein.waiters.watch, self.request.id),
         )
 
     def hopeless(self) -> bool:

@@ -10,6 +10,7 @@
     │   ├── ApprovalRejected
     │   └── ApprovalExpired
     ├── ApprovalPending          waiting for a person; `.token` resumes it
+    ├── CallFailed               the call ran elsewhere and raised
     ├── InDoubt                  nobody can tell whether the effect is in place
     ├── RollbackFailed           effects are left; `.report` lists them
     ├── WouldBlock               a sync entry would have to wait on an event loop's thread
@@ -84,6 +85,9 @@ class Denied(CheckreinError):
     `refusal()` to the model.
     """
 
+    review: bool = False
+    """It was about an action that had been done: the run itself did not fail."""
+
     def __init__(
         self,
         reason: str,
@@ -157,6 +161,21 @@ class ApprovalPending(CheckreinError):
             f"{tool or 'call'} {call_id} waits for approval {token}: decide with "
             f"`checkrein approve {token}`, then `checkrein resume {token}`"
         )
+
+
+class CallFailed(CheckreinError):
+    """The call ran elsewhere, or before, and raised: it is not run again.
+
+    `state` is what is known of its effect, `error` the name of what it raised.
+    """
+
+    def __init__(
+        self, message: str, *, call_id: str = "", error: str = "", state: str = ""
+    ) -> None:
+        self.call_id = call_id
+        self.error = error
+        self.state = state
+        super().__init__(message)
 
 
 class InDoubt(CheckreinError):

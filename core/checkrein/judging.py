@@ -135,6 +135,8 @@ def malformed(verdict: Any) -> str:
         for name, fits in rules.items():
             if not fits(getattr(verdict, name)):
                 return name
+    if type(verdict) is Ask and bool(verdict.then) != (verdict.after is not None):
+        return "then" if verdict.after is None else "after"
     if type(verdict) is Hold and verdict.settle == "streak" and verdict.window is None:
         return "window"
     return ""
@@ -203,6 +205,8 @@ _FIELDS: dict[type, dict[str, Callable[[object], bool]]] = {
         "expires": lambda v: v is None or _positive(v),
         "who": _people,
         "quorum": lambda v: _whole(v) and v != 0,
+        "then": _people,
+        "after": lambda v: v is None or _positive(v),
     },
     Answer: {
         "source": _text,
@@ -224,7 +228,11 @@ _FIELDS: dict[type, dict[str, Callable[[object], bool]]] = {
     Replace: {"error": lambda v: v is None or isinstance(v, BaseException)},
     Retry: {"after": _seconds, "reason": _text},
     Fallback: {"model": _named},
-    Approved: {"by": _text, "arguments": lambda v: v is None or _mapping(v)},
+    Approved: {
+        "by": _text,
+        "arguments": lambda v: v is None or _mapping(v),
+        "masked_ok": _flag,
+    },
     Rejected: {"by": _text, "reason": _text},
     Undo: {"name": _named, "arguments": _mapping},
     Skip: {"reason": _text},

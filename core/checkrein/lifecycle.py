@@ -17,6 +17,7 @@ from checkrein.errors import (
     CheckreinError,
     ConfigError,
     Conflict,
+    Denied,
     FencedOut,
     SessionClosed,
 )
@@ -187,7 +188,13 @@ class Lifecycle:
                     await self._end(io, session, "COMPLETED", "")
             else:
                 await self._end(io, session, "FAILED", type(error).__name__)
-                if session.on_error == "rollback" and not session.rollback_wanted:
+                rein.approvals.void(session.id, "its session failed")
+                if (
+                    session.on_error == "rollback"
+                    and not session.rollback_wanted
+                    # A review that said no has taken back its one action.
+                    and not (isinstance(error, Denied) and error.review)
+                ):
                     await self._rolled(io, session, error)
         except CheckreinError as problem:
             if error is None:
@@ -203,14 +210,11 @@ class Lifecycle:
         if session.taken_up:
             for state in ("pending", "approved"):
                 records += store.records("approval", state=state, session=session.id).rows
-        now = self.rein.clock()
         return any(
             record is not None
             and record.body["kind"] == "before"
-            and (
-                record.state == "approved"
-                or (record.state == "pending" and record.body["expires"] > now)
-            )
+            and record.state in ("pending", "approved")
+            and not self.rein.approvals.lapsed(record)
             for record in records
         )
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from checkrein import codec
+from checkrein import codec, expiry
 from checkrein._locks import Lock
-from checkrein.approval import masked_paths, request_of
-from checkrein.channels import Asking
+from checkrein.approval import masked_paths
+from checkrein.channels import Asking, Lanes
 from checkrein.entry import Entry, outermost
 from checkrein.errors import (
     ApprovalExpired,
@@ -20,6 +22,7 @@ from checkrein.errors import (
     Conflict,
     Denied,
 )
+from checkrein.request import request_of
 from checkrein.store import Batch, Put, Record
 from checkrein.verdicts import Ask
 
@@ -48,6 +51,7 @@ class Permissions:
         self.rein = rein
         self.store = rein.store
         self.approvals = rein.approvals
+        self.lanes = Lanes()
         self._lock = Lock()
         self._asking: dict[str, Asking] = {}
         self._told: dict[str, None] = {}
@@ -90,11 +94,12 @@ class Permissions:
         ]
         if not open_asks:
             return Granted(entry.approved)
-        id = _id("before", call, digest, open_asks)
+        kind = "undo" if entry.kind == "undo" else "before"
+        id = _id(kind, call, digest, open_asks)
         if self.store.record("approval", id) is None:
             if not self._suspends(entry):
                 io.may_wait(f"the approval of {call.name} {call.id}")
-            await self._request(io, entry, call, tree, id, digest, open_asks)
+            await self._request(io, entry, call, tree, id, digest, open_asks, kind)
         record = await self._answered(io, entry, call, id)
         if record.state in ("started", "done"):
             return None
@@ -117,10 +122,11 @@ class Permissions:
     def _covered(self, ids: tuple[str, ...], digest: str, plugin: str, ask: Ask) -> bool:
         """Whether an approval was given for exactly this call, and for what this rule wants."""
         for id in ids:
-            record = self.store.record("approval", id)
-            if record is None or record.state != "approved":
+            if self.store.record("approval", id) is None:
                 continue
-            self.approvals.check(record)
+            record = self.approvals.fresh(id)
+            if record.state != "approved":
+                continue
             if self.approvals.bound(record) != digest:
                 continue
             if any(wanted(plugin, ask) == list(asked) for asked in record.body["asks"]):
@@ -136,7 +142,7 @@ class Permissions:
         id: str,
         digest: str,
         asks: list[tuple[str, Ask]],
-        kind: str = "before",
+        kind: str,
     ) -> None:
         if not self._answerable():
             refusal = Denied(
@@ -149,14 +155,9 @@ class Permissions:
                 code="no_approver",
             )
             await self.rein.engine.refuse(io, entry, call, tree, refusal)
-        now = self.rein.clock()
         shown = self.rein.journal.view(call, dict(call.arguments), "person", SHOWN)
         limits = [a.expires for _, a in asks if a.expires is not None]
-        expires = now + round(min([*limits, self.rein.approval_expires]) * 1e6)
-        groups = [set(a.who) for _, a in asks if a.who]
-        who = sorted(set.intersection(*groups)) if groups else []
-        if groups and not who:
-            raise ConfigError(f"{call.name}: rules ask different people, and nobody is in all")
+        ends = expiry.ends(self.rein, min([*limits, self.rein.approval_expires]))
         risks = ("low", "medium", "high")
         body = {
             **self._bound(call),
@@ -167,9 +168,9 @@ class Permissions:
             "reason": self.rein.journal.view(call, "; ".join(a.reason for _, a in asks), "person"),
             "rule": ", ".join(a.rule for _, a in asks if a.rule),
             "risk": max((a.risk for _, a in asks), key=risks.index),
-            "who": who,
+            **_people(self.rein, call, [a for _, a in asks]),
             "quorum": max(a.quorum for _, a in asks),
-            "expires": expires,
+            **ends,
             "arguments": shown,
             "masked": masked_paths(codec.describe(dict(call.arguments), 1 << 60), shown),
             "keyed": entry.keyed,
@@ -185,12 +186,12 @@ class Permissions:
         }
         event = self.rein.journal.event(
             "approval_requested", call.id, payload, id=id, tool=call.name, rule=body["rule"],
-            reason=body["reason"], risk=body["risk"], expires=expires, masked=body["masked"],
-            asked=kind,
+            reason=body["reason"], risk=body["risk"], expires=body["expires"],
+            masked=body["masked"], asked=kind,
         )  # fmt: skip
         sealed = self.approvals.sealed(id, "pending", body)
         put = Put("approval", id, "pending", sealed, call.session, call.name, ("",))
-        # An action that has been done is reviewed whatever became of its session since.
+        # What has been done is reviewed, and taken back, whatever became of its session since.
         admit = entry.admit and kind == "before"
         batch = Batch(call.session, (event,), event.at, entry.session.fence, admit, puts=(put,))
         try:
@@ -212,7 +213,7 @@ class Permissions:
         return (
             record is not None
             and record.state == "pending"
-            and record.body["expires"] > self.rein.clock()
+            and expiry.left(self.rein, record.body) > 0
         )
 
     async def _answered(self, io: IO, entry: Entry, call: Call, id: str) -> Record:
@@ -229,12 +230,13 @@ class Permissions:
                 await asking.told()
         else:
             self.rein.log.info("%s %s waits for approval %s", call.name, call.id, id)
-            left = (record.body["expires"] - self.rein.clock()) / 1e6
+            left = expiry.left(self.rein, record.body)
             try:
                 await io.wait(
                     lambda: not self._open(id) or (asking is not None and asking.hopeless()),
                     time.monotonic() + max(0.0, left),
                     f"approval {id}",
+                    partial(self._watch, record),
                 )
             finally:
                 self._untell(id, asking)
@@ -252,18 +254,48 @@ class Permissions:
             raise ApprovalPending(id, call_id=call.id, tool=call.name)
         return record
 
+    def _watch(self, record: Record, wake: Callable[[], None]) -> Callable[[], None]:
+        """Wake whoever waits when the request is decided, and when its time is over."""
+        waiters = self.rein.waiters
+        stop = waiters.watch(record.id, wake)
+        over = waiters.when("expires", record.body, wake)
+
+        def end() -> None:
+            stop()
+            waiters.never(over)
+
+        return end
+
     def _tell(self, io: IO, call: Call, record: Record) -> Asking | None:
         """Tell every channel of this process, once."""
         with self._lock:
             if record.id in self._told:
                 return self._asking.get(record.id)
             if len(self._told) >= 10_000:
-                self._told.pop(next(iter(self._told)))
+                oldest = next(iter(self._told))
+                self._told.pop(oldest)
+                self._asking.pop(oldest, None)
             self._told[record.id] = None
-            request = request_of(record, lambda: self._open(record.id))
+            request = request_of(self.rein, record, lambda: self._open(record.id))
             asking = self._asking[record.id] = Asking(self.rein, io, call, request)
         asking.tell()
+        if "escalates" in record.body and not request.escalated:
+            self.rein.waiters.when(
+                "escalates", record.body, partial(self._escalate, io, call, record.id)
+            )
         return asking
+
+    def _escalate(self, io: IO, call: Call, id: str) -> None:
+        """Nobody answered in time: tell every channel that others may answer now."""
+        record = self.store.record("approval", id)
+        if record is None or not self._open(id):
+            return
+        event = self.rein.journal.event(
+            "approval_escalated", record.body["call"], id=id, who=record.body["then"]
+        )
+        self.rein.store.commit(Batch(record.session, (event,), event.at))
+        request = request_of(self.rein, record, lambda: self._open(id))
+        Asking(self.rein, io, call, request).tell()
 
     def _untell(self, id: str, asking: Asking | None) -> None:
         if asking is None:
@@ -296,8 +328,9 @@ class Permissions:
     async def review(self, io: IO, entry: Entry, call: Call, id: str) -> Denied | None:
         """What the reviewer said of an action that has been done; None for a yes."""
         record = await self._answered(io, entry, call, id)
-        if record.state in ("rejected", "expired"):
+        if record.state == "rejected":
             await self.rein.rollbacks.one(io, call.id, "rejected")
+        if record.state in ("rejected", "expired"):
             return refusal_of(record)
         return None
 
@@ -306,17 +339,46 @@ def refusal_of(record: Record) -> Denied:
     """The error for an approval that was not given."""
     body = record.body
     details = {"rule": body["rule"], "tool": body["tool"], "call_id": body["call"]}
-    done = "; it had run, and was undone or is reported as left" if body["kind"] == "after" else ""
-    if record.state in ("pending", "expired"):
-        return ApprovalExpired(f"approval {record.id} expired{done}", **details)
-    by = str(body.get("by", ""))
-    why = f": {body['reject_reason']}" if body.get("reject_reason") else ""
-    return ApprovalRejected(f"rejected by {by}{why}{done}", by=by, **details)
+    after = body["kind"] == "after"
+    refusal: Denied
+    if record.state == "void":
+        refusal = ApprovalExpired(f"approval {record.id} is void: its session is over", **details)
+    elif record.state in ("pending", "expired"):
+        what = "was given, but not used in time" if "use_by" in body else "expired"
+        stays = "; it had run and stays done, its result is withheld" if after else ""
+        refusal = ApprovalExpired(f"approval {record.id} {what}{stays}", **details)
+    else:
+        by = str(body.get("by", ""))
+        why = f": {body['reject_reason']}" if body.get("reject_reason") else ""
+        undone = "; it had run, and was undone or is reported as left" if after else ""
+        refusal = ApprovalRejected(f"rejected by {by}{why}{undone}", by=by, **details)
+    refusal.review = after
+    return refusal
 
 
 def wanted(plugin: str, ask: Ask) -> list[Any]:
     """What one rule asks for: an approval covers it only if it was given for just that."""
-    return [plugin, ask.rule, sorted(ask.who), ask.quorum]
+    later = [sorted(ask.then), ask.after] if ask.then else []
+    return [plugin, ask.rule, sorted(ask.who), ask.quorum, *later]
+
+
+def _people(rein: Rein, call: Call, asks: list[Ask]) -> dict[str, Any]:
+    """Who may answer what several rules ask, now and later. Raises `ConfigError` for nobody."""
+    first = [set(a.who) for a in asks if a.who]
+    ever = [set(a.who) | set(a.then) for a in asks if a.who]
+    who = set.intersection(*first) if first else set()
+    later = set.intersection(*ever) if ever else {p for a in asks for p in a.then}
+    if ever and not later:
+        raise ConfigError(f"{call.name}: rules ask different people, and nobody is in all")
+    if first and not who:
+        return {"who": sorted(later)}
+    waits = [a.after for a in asks if a.after is not None]
+    if not waits or not later - who:
+        return {"who": sorted(who)}
+    return {
+        "who": sorted(who), "then": sorted(later - who),
+        **expiry.ends(rein, max(waits), "escalates"),
+    }  # fmt: skip
 
 
 def _id(when: str, call: Call, digest: str, asks: list[tuple[str, Ask]]) -> str:

@@ -17,6 +17,7 @@ from checkrein.errors import (
     ApprovalExpired,
     ApprovalRejected,
     BudgetExceeded,
+    CallFailed,
     Denied,
     InDoubt,
     Unencodable,
@@ -173,6 +174,7 @@ class Recorded:
         events = every(self.store, call.id)
         found = self._ended(entry, events)
         if found is None:
+            _refuse_failed(call, events)
             raise InDoubt(
                 f"{call.name} {call.id} was started by another process and has no known outcome; "
                 "it is not repeated. Run `checkrein recover`",
@@ -220,6 +222,20 @@ class Recorded:
             await self.rein.engine.commit(io, Batch(call.session, (event,), event.at))
 
         return recall, remember
+
+
+def _refuse_failed(call: Call, events: list[Event]) -> None:
+    """Raise `CallFailed` where the last attempt ended with an error of its own."""
+    last = [e for e in events if e.kind in ("intent", "outcome", "late", "resolved")][-1:]
+    view = last[0].view if last else {}
+    if last and last[0].kind in ("outcome", "late") and view.get("ended") == "error":
+        error = view["error"]
+        effect = {"not_done": "did not happen", "unknown": "may have happened"}[view["state"]]
+        raise CallFailed(
+            f"{call.name} {call.id} ran already and raised {error['type']}: {error['message']}; "
+            f"its effect {effect}, and it is not run again (checkrein show {call.session})",
+            call_id=call.id, error=str(error["type"]), state=str(view["state"]),
+        )  # fmt: skip
 
 
 def _kept(verdict: Any, entry: Entry) -> Any:

@@ -113,11 +113,10 @@ class Recovery:
 
     def _asked(self, session: str) -> bool:
         """Whether a person is still being asked about a call of the run it belongs to."""
-        now = self.rein.clock()
         for id in descendants(self.store, root_of(self.store, session)):
             for state in ("pending", "approved"):
                 page = self.store.records("approval", state=state, session=id, limit=100)
-                if any(r.body["expires"] > now for r in page.rows):
+                if any(not self.rein.approvals.lapsed(r) for r in page.rows):
                     return True
         return False
 

@@ -9,15 +9,16 @@ from checkrein.verdicts import Cause
 
 Status: TypeAlias = Literal[
     "undone", "absent", "kept", "not_undoable", "in_doubt", "needs_human", "declined", "failed",
-    "planned",
+    "planned", "waiting",
 ]  # fmt: skip
 """`undone`: taken back. `absent`: there was no effect. `kept`: it stays, because a plugin or
 whoever asked wants it so. `not_undoable`: there is no way back. `in_doubt`: not known yet, asked
 again. `needs_human`: nobody here can tell. `declined`: a person refused the undo, or nobody allowed
-it in time. `failed`: its undo did not work. `planned`: would be undone (dry run)."""
+it in time. `waiting`: for a person who was asked.
+`failed`: its undo did not work. `planned`: would be undone (dry run)."""
 
 LEFT: tuple[Status, ...] = (
-    "kept", "not_undoable", "in_doubt", "needs_human", "declined", "failed",
+    "kept", "not_undoable", "in_doubt", "needs_human", "declined", "failed", "waiting",
 )  # fmt: skip
 """Statuses that leave an effect, or may leave one."""
 

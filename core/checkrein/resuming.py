@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkrein import codec, owner
 from checkrein.call import Call
+from checkrein.effects import effect_of
 from checkrein.entry import Entry
 from checkrein.errors import ApprovalPending, ConfigError, Conflict
 from checkrein.permission import refusal_of
@@ -16,6 +17,8 @@ from checkrein.store import Record
 if TYPE_CHECKING:
     from checkrein._io import IO
     from checkrein.rein import Rein
+    from checkrein.report import Action
+    from checkrein.verdicts import Cause
 
 
 class Resuming:
@@ -32,6 +35,8 @@ class Resuming:
         while True:
             record = self.approvals.fresh(token)
             await self._refuse(io, record)
+            if record.body["kind"] == "undo":
+                return await self._undo(io, record, deadline)
             entry = self._entry(record)
             if record.state != "approved" or record.body["kind"] == "after":
                 found = await self.rein.recorded.other(io, entry, _call_of(entry, record))
@@ -58,10 +63,39 @@ class Resuming:
         call, name = record.body["call"], record.body["tool"]
         if record.state == "pending":
             raise ApprovalPending(record.id, call_id=call, tool=name)
-        if record.state in ("rejected", "expired"):
-            if record.body["kind"] == "after":
+        if record.state in ("rejected", "expired", "void"):
+            if record.body["kind"] == "after" and record.state == "rejected":
                 await self.rein.rollbacks.one(io, call, "rejected")
             raise refusal_of(record)
+
+    async def _undo(self, io: IO, record: Record, deadline: float) -> Action:
+        """Go on with the rollback whose undo was approved; what became of that effect."""
+        kept = self.approvals.kept(record)
+        acted = str(kept["parent"])
+        if kept["kind"] != "undo" or not record.body["call"].startswith(f"{acted}.undo."):
+            raise ConfigError(
+                f"approval {record.id}: {record.body['tool']} was called inside an undo, which "
+                "waits for it itself; run the rollback again"
+            )
+        if effect_of(self.store, acted) is None:
+            raise Conflict(f"approval {record.id}: {acted} is no effect that is recorded")
+        while True:
+            row = self.store.session(record.session)
+            try:
+                if row is not None and row.rollback != "none":
+                    cause: Cause = "explicit"
+                    report = await self.rein.rollbacks.run(io, record.session, cause=cause)
+                    return next(a for a in report.actions if a.call == acted)
+                action = await self.rein.rollbacks.one(io, acted, "explicit")
+                if action is not None and (
+                    action.status != "in_doubt" or self._state(record.id) == "done"
+                ):
+                    return action
+            except Conflict:
+                if time.monotonic() > deadline:
+                    raise
+            # Somebody else takes it back at this moment.
+            await io.sleep(0.05)
 
     def _entry(self, record: Record) -> Entry:
         """The recorded call, as it was approved. Raises `ConfigError`, `Conflict`."""
@@ -86,7 +120,7 @@ class Resuming:
             )
         arguments = (
             kept["arguments"]
-            if record.state in ("pending", "rejected", "expired")
+            if record.state in ("pending", "rejected", "expired", "void")
             else self.approvals.approved(record)
         )
         wrong = tool.misfit(arguments)

@@ -210,6 +210,7 @@ class Rollbacks(Singles):
         put = SessionPut(rollback="rolling_back", state="FAILED" if row.state == "ACTIVE" else None)
         batch = Batch(id, (event,), event.at, fence, session_put=put)
         self.rein.observers.notify(await io.commit(batch), batch)
+        self.rein.approvals.void(id, "its session is rolled back")
         return fence
 
     async def _drain(

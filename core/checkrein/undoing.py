@@ -10,6 +10,7 @@ from checkrein.effects import Attempt, Effect, payload_of
 from checkrein.engine import Entry
 from checkrein.errors import (
     ApprovalExpired,
+    ApprovalPending,
     ApprovalRejected,
     CheckreinError,
     ConfigError,
@@ -262,6 +263,9 @@ class Undoing(Probing):
                 entry = self._entry(effect, tool, plan, number, fence)
                 begun = self.rein.clock()
                 outcome = await self.rein.engine.outcome(io, entry)
+            except ApprovalPending as error:
+                # A rollback does not stand still for a person: `resume` goes on with it.
+                return self._action(effect, "waiting", f"its undo waits for {error.token}")
             except DuplicateIntent:
                 return self._action(effect, "in_doubt", "another process undoes it just now", 1.0)
             except InDoubt as error:
@@ -342,7 +346,14 @@ class Undoing(Probing):
             kind="undo",
             call_id=f"{effect.call}.undo.{number}",
             parent=effect.call,
-            wait="block",
+            wait=self._wait(effect),
             admit=False,
             fence=fence,
         )
+
+    def _wait(self, effect: Effect) -> str:
+        """Block or suspend where a plugin asks about an undo."""
+        wait = self.rein.rollbacks.session_of(effect.session).wait
+        if wait != "auto":
+            return wait
+        return "suspend" if self.rein.answer_from_store else "block"

@@ -54,6 +54,9 @@ class Ask:
     """Who may answer; empty = anybody who can reach the record."""
     quorum: int = 1
     """How many different people must approve."""
+    then: tuple[str, ...] = ()
+    """Who may answer as well once `after` seconds have passed; every channel is told again."""
+    after: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,9 @@ class Approved:
 
     by: str
     arguments: Mapping[str, Any] | None = None
+    masked_ok: bool = False
+    """Whoever decided has seen the masked fields, or does without. A call with masked fields
+    is not approved otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -414,8 +414,9 @@ def test_a_call_that_fails_after_its_approval_is_not_run_again(go, url) -> None:
         with pytest.raises(OSError, match="lost"):
             go.run(rein, "resume", token)
         for _ in range(2):
-            with pytest.raises(errors.InDoubt):
+            with pytest.raises(errors.CallFailed, match="OSError: lost") as failed:
                 go.run(rein, "resume", token)
+            assert (failed.value.error, failed.value.state) == ("OSError", "unknown")
     assert ran == [5]
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from checkrein._io.port import POLL
+from checkrein._io.port import FIRST, POLL, Watch
 from checkrein._io.waiting import (
     Abandoned,
     Late,
@@ -118,7 +118,13 @@ class AsyncIO:
     async def pause(self, seconds: float) -> None:
         await self.sleep(seconds)
 
-    async def wait(self, ready: Callable[[], Any], deadline: float, what: str) -> Any:
+    async def wait(
+        self,
+        ready: Callable[[], Any],
+        deadline: float,
+        what: str,
+        watch: Watch | None = None,
+    ) -> Any:
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -128,7 +134,8 @@ class AsyncIO:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(changed.set)
 
-        stop = self.store.watch(wake)
+        stop = (watch or self.store.watch)(wake)
+        pause = FIRST
         try:
             while True:
                 changed.clear()
@@ -137,8 +144,8 @@ class AsyncIO:
                 if value or left <= 0:
                     return value
                 try:
-                    await asyncio.wait_for(changed.wait(), min(POLL, left))
+                    await asyncio.wait_for(changed.wait(), left if watch else min(pause, left))
                 except TimeoutError:
-                    continue
+                    pause = min(2 * pause, POLL)
         finally:
             stop()

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from checkrein._io.waiting import Late
     from checkrein.store import Batch, Committed
 
 POLL = 0.1
-"""Seconds between two looks at a store that another process may have changed."""
+"""Seconds between two looks at a store that another process may have changed, at most."""
+FIRST = 0.002
+"""Seconds before the second look; twice as long before each further one. What another process
+is about is mostly over soon."""
+
+Watch: TypeAlias = "Callable[[Callable[[], None]], Callable[[], None]]"
+"""Takes what to call when something may have changed; gives what to call to end that."""
 
 
 class IO(Protocol):
@@ -55,6 +61,12 @@ class IO(Protocol):
         """As `sleep`, left out where it would stop a running loop."""
         ...
 
-    async def wait(self, ready: Callable[[], Any], deadline: float, what: str) -> Any:
-        """Wait until `ready()` is true or `time.monotonic()` passes `deadline`; its value."""
+    async def wait(
+        self, ready: Callable[[], Any], deadline: float, what: str, watch: Watch | None = None
+    ) -> Any:
+        """Wait until `ready()` is true or `time.monotonic()` passes `deadline`; its value.
+
+        `watch` says when to look again; without it every commit of this process does, and the
+        time, for what other processes write.
+        """
         ...

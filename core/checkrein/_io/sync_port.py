@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from checkrein._io.port import POLL
+from checkrein._io.port import FIRST, POLL, Watch
 from checkrein._io.waiting import (
     Abandoned,
     Late,
@@ -97,20 +97,28 @@ class SyncIO:
                 "(acall, arollback, arecover, aresume, amodel_call)"
             )
 
-    async def wait(self, ready: Callable[[], Any], deadline: float, what: str) -> Any:
+    async def wait(
+        self,
+        ready: Callable[[], Any],
+        deadline: float,
+        what: str,
+        watch: Watch | None = None,
+    ) -> Any:
         value = ready()
         if value:
             return value
         self.may_wait(what)
         changed = threading.Event()
-        stop = self.store.watch(changed.set)
+        stop = (watch or self.store.watch)(changed.set)
+        pause = FIRST
         try:
             while True:
                 value = ready()
                 left = deadline - time.monotonic()
                 if value or left <= 0:
                     return value
-                changed.wait(min(POLL, left))
+                changed.wait(left if watch else min(pause, left))
                 changed.clear()
+                pause = min(2 * pause, POLL)
         finally:
             stop()

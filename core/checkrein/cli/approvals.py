@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from checkrein.approval import ApprovalRequest, request_of
 from checkrein.cli._ids import approval_of
 from checkrein.cli._output import Out, clean, compact, say, since, when
 from checkrein.cli._person import user
@@ -16,6 +15,7 @@ from checkrein.cli._place import Place, command
 from checkrein.cli.show import record_reveal
 from checkrein.errors import ConfigError, Conflict
 from checkrein.rein import Rein
+from checkrein.request import ApprovalRequest, request_of
 from checkrein.store import Record
 
 MASK = "(masked)"
@@ -195,5 +195,5 @@ def reject(
 
 def _decided(rein: Rein, out: Out, record: Record, state: str, who: str) -> None:
     fresh = rein.store.record("approval", record.id) or record
-    out.document({**_tree(request_of(fresh)), "by": who})
+    out.document({**_tree(request_of(rein, fresh)), "by": who})
     out.line(f"{record.id} {state} by {who}: {record.body['tool']}")

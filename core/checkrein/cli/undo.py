@@ -180,6 +180,7 @@ def _print(out: Out, report: RollbackReport) -> None:
 
 _HINTS = {
     "needs_human": "needs_human: look at the outside system, then checkrein settle CALL STATE",
+    "waiting": "waiting: a person is asked whether these may be undone (checkrein approvals)",
     "declined": "declined: a person did not let these be undone",
     "not_undoable": "not_undoable: no undo is declared for these tools",
     "failed": "failed: mend the cause, then run checkrein rollback again",

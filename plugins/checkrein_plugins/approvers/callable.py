@@ -25,15 +25,22 @@ class CallableApprover(Plugin):
     (which may carry edited arguments), `Rejected`, or None: it told somebody, and the answer
     comes through the record. Anything else it returns, and anything it raises, is an error and
     never an approval. `by`: who is named as having decided when it returns True or False.
+    `masked_ok`: let its True approve calls with masked fields as well; without it they take an
+    `Approved(..., masked_ok=True)`.
 
     Raises `ConfigError` where the function cannot be found or cannot take the two arguments.
     """
 
     def __init__(
-        self, function: Approver | str | None = None, *, by: str = "", **unknown: Never
+        self,
+        function: Approver | str | None = None,
+        *,
+        by: str = "",
+        masked_ok: bool = False,
+        **unknown: Never,
     ) -> None:
         where = "callable"
-        refuse_unknown(unknown, where, ("function", "by"))
+        refuse_unknown(unknown, where, ("function", "by", "masked_ok"))
         if function is None:
             raise ConfigError(f"{where}.function: is needed: a callable or 'module:name'")
         self._function: Any = _load(function, where) if isinstance(function, str) else function
@@ -41,6 +48,9 @@ class CallableApprover(Plugin):
             raise ConfigError(f"{where}.function: is not callable; use a callable or 'module:name'")
         if not isinstance(by, str):
             raise ConfigError(f"{where}.by: must be text")
+        if not isinstance(masked_ok, bool):
+            raise ConfigError(f"{where}.masked_ok: must be true or false")
+        self._masked_ok = masked_ok
         _check_parameters(self._function, where)
         name = getattr(self._function, "__qualname__", type(self._function).__qualname__)
         self._by = by or f"callable:{name}"
@@ -59,7 +69,7 @@ class CallableApprover(Plugin):
         if verdict is None or isinstance(verdict, (Approved, Rejected)):
             return verdict
         if verdict is True:
-            return Approved(by=self._by)
+            return Approved(by=self._by, masked_ok=self._masked_ok)
         if verdict is False:
             return Rejected(by=self._by)
         raise TypeError(

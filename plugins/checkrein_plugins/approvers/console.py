@@ -148,7 +148,9 @@ class Console(Plugin):
                 _write(output, f"\n{shown(request.id)} was decided elsewhere.\n")
                 return None
             if line == word:
-                return Approved(by=_by("masked-ok" if request.masked else ""))
+                return Approved(
+                    by=_by("masked-ok" if request.masked else ""), masked_ok=bool(request.masked)
+                )
             if line == "no":
                 return Rejected(by=_by())
             _write(output, f"Only {word!r} and 'no' are understood.\n")
@@ -162,7 +164,8 @@ class Console(Plugin):
             _write(output, "no (fields are masked and masked_ok is not set)\n")
             return Rejected(_by("--yes"), "fields are masked and masked_ok is not set")
         _write(output, "yes (decided beforehand)\n")
-        return Approved(by=_by("--yes, masked-ok" if request.masked else "--yes"))
+        how = "--yes, masked-ok" if request.masked else "--yes"
+        return Approved(by=_by(how), masked_ok=bool(request.masked))
 
 
 def describe(request: ApprovalRequest) -> str:

@@ -11,9 +11,6 @@ from checkrein.store import CostRow, HoldRow, OpenHold
 if TYPE_CHECKING:
     from checkrein.call import Call, CostState, Outcome, Usage
 
-GUARD = "guard"
-"""Label of a call that a plugin made for itself: the plugin's name."""
-
 
 def cost_rows(
     call: Call, outcome: Outcome, rows: Sequence[HoldRow], role: str = ""
@@ -84,7 +81,7 @@ def _row(
     role: str,
 ) -> CostRow:
     if not role:
-        role = "guard" if GUARD in call.labels else "retry" if call.attempt > 1 else ""
+        role = "guard" if call.guard else "retry" if call.attempt > 1 else ""
     row = CostRow(
         call.id, 0, call.session, call.kind, call.name, call.agent, call.task, call.user,
         call.tenant, role, state, cost, tokens or 0,

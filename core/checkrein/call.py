@@ -95,6 +95,9 @@ class Call:
     labels: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
     root: str = ""
     """Id of the outermost session that `session` lies in: the run, its sub-agents included."""
+    guard: str = ""
+    """Name of the plugin that makes this call for itself, to judge another one: what it costs is
+    that plugin's, and no budget of the agent is charged."""
 
     def replace(self, **changes: Any) -> Call:
         """Return a copy with `changes`, for `Rewrite`."""

@@ -151,7 +151,7 @@ class Engine:
             {**session.labels, **entry.labels, **options.get("labels", _EMPTY)}
             if entry.labels or session.labels or options
             else _EMPTY,
-            session.root,
+            session.root, entry.guard,
         )  # fmt: skip
 
     async def deferred(self, io: IO, session: Session, call_id: str) -> None:

@@ -91,6 +91,8 @@ class Entry:
     task: str = ""
     agent: str = ""
     """Who acts, where several agents share the session; empty for the session's own."""
+    guard: str = ""
+    """The plugin that asks a model for itself: see `Call.guard`."""
     asks: Sequence[tuple[str, Ask]] = ()
     """(who, what): questions of the framework's own, beside those of the plugins."""
     asks_only: bool = False

@@ -354,5 +354,7 @@ def _place(call: Call, view: dict[str, Tree]) -> None:
         view["parent"] = call.parent
     if call.task:
         view["task"] = call.task
+    if call.guard:
+        view["guard"] = call.guard
     if call.labels:
         view["labels"] = dict(call.labels)

@@ -55,7 +55,8 @@ class Budget(Plugin):
     `usd`, `tokens`: of model calls, of tools that report their usage, and dollars of tools with
     a `tool_prices` entry. `calls`: of model calls and tool calls. `seconds`: wall time that
     calls take, added up, also of those that run side by side. 0 lets nothing through that costs
-    something. Undo is never counted or stopped.
+    something. Undo is never counted or stopped, nor are the calls by which guards ask a model:
+    those are the guards' own.
 
     `per`: what has an account of its own; a list means one for each combination. A session's
     account is that of its whole run: sub-agents share it. `window`: seconds after which what
@@ -185,7 +186,7 @@ class Budget(Plugin):
 
     def _holds(self, call: Call) -> PreVerdict:
         kind = call.kind
-        if kind == "undo":
+        if kind == "undo" or call.guard:
             return None
         per = self._per
         if per == ("session",):

@@ -87,7 +87,7 @@ class Replay(Plugin):
 
     def pre_call(self, call: Call) -> PreVerdict:
         """Answer a call that is recorded."""
-        if call.kind == "undo":
+        if call.kind == "undo" or call.guard:
             return None
         key = _key(call.kind, call.name, codec.encode_arguments(call.arguments, call.tool.opaque))
         found = self._results.get(key, ())

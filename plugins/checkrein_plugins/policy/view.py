@@ -37,7 +37,7 @@ class View:
         self.session = session
 
 
-_CALL = ("kind", "name", "agent", "task", "user", "tenant", "step", "attempt")
+_CALL = ("kind", "name", "agent", "task", "user", "tenant", "step", "attempt", "guard")
 _TOOL = ("name", "effect", "idempotent", "server", "timeout", "undo", "has_probe")
 _SESSION = ("id", "agent", "user", "tenant", "task", "intent", "parent")
 ROOTS: dict[str, tuple[str, ...]] = {

@@ -139,7 +139,7 @@ class FailureHandler(Plugin):
         return Answer(value, source=self.name)
 
     def _action(self, call: Call, wanted: str | None) -> str | None:
-        if wanted is None or call.kind == "undo":
+        if wanted is None or call.kind == "undo" or call.guard:
             return None
         if call.kind == "model":
             return wanted if wanted == "halt" else None

@@ -72,7 +72,7 @@ class IterationLimit(Plugin):
 
     def pre_call(self, call: Call) -> PreVerdict:
         """Hold one iteration; it is given back if the model asks for no tools."""
-        if call.kind != "model":
+        if call.kind != "model" or call.guard:
             return None
         return Hold(
             self._account(call),
@@ -89,14 +89,14 @@ class IterationLimit(Plugin):
 
     def measure(self, call: Call, outcome: Outcome) -> Measured | None:
         """Whether it was one. What cannot be read counts."""
-        if call.kind != "model":
+        if call.kind != "model" or call.guard:
             return None
         asked = outcome.error is None and asks_for_tools(outcome.value) is not False
         return Measured(amounts={self._account(call): int(asked)})
 
     def post_call(self, call: Call, outcome: Outcome) -> PostVerdict:
         """Withhold what asks for tools after the last iteration."""
-        if call.kind != "model" or not self._extra or self._rein is None:
+        if call.kind != "model" or call.guard or not self._extra or self._rein is None:
             return None
         if outcome.error is not None or asks_for_tools(outcome.value) is False:
             return None

@@ -158,6 +158,8 @@ class PreFold:
 
     async def _evaluate(self, impl: Impl, call: Call, checked: Checked) -> Any:
         try:
+            if impl.external and impl.concerns is not None and not _concerned(impl, call):
+                return None
             if impl.external and self._recall is not None:
                 known = self._recall(impl, call)
                 if known is not NOTHING:
@@ -192,6 +194,15 @@ class PreFold:
             checked.unchecked.append(unchecked(plugin, part))
         elif type(part) is Answer and checked.answer is None:
             checked.answer = (plugin, part)
+
+
+def _concerned(impl: Impl, call: Call) -> bool:
+    """Whether a plugin wants to be asked. One that fails to tell is asked."""
+    assert impl.concerns is not None
+    try:
+        return bool(impl.concerns(call))
+    except Exception:  # noqa: BLE001 - a plugin may raise anything, and its check must not be lost
+        return True
 
 
 def unchecked(plugin: str, verdict: Unchecked) -> str:

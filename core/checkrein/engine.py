@@ -18,6 +18,7 @@ from checkrein.checks import (
     Checked,
     PreFold,
     changed_in_place,
+    denial,
     fold_denied,
     fold_post,
     misfit,
@@ -32,6 +33,7 @@ from checkrein.journal import Journal
 from checkrein.recording import Recording
 from checkrein.store import Batch
 from checkrein.telemetry import use
+from checkrein.verdicts import Deny
 
 if TYPE_CHECKING:
     from checkrein._io import IO
@@ -290,6 +292,11 @@ class Engine:
             checked = await fold.run(call)
         if entry.asks:
             checked.asks.extend(entry.asks)
+        if entry.guard and checked.asks and checked.denied is None:
+            # Nobody is asked about a question that only serves to decide about another call.
+            plugin, ask = checked.asks[0]
+            told = f"a guard's own call cannot wait for a person: {ask.reason}"
+            checked.denied = denial(Deny(told, ask.rule), call, plugin)
         return checked
 
     async def _overtaken(self, io: IO, entry: Entry, call: Call, tree: dict[str, Any]) -> bool:

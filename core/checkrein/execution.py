@@ -112,7 +112,8 @@ class Execution:
             left = entry.left()
             if left is not None and not left.done():
                 late = [left]
-        if late:
+        if late and not entry.guard:
+            # A guard's question has no effect that anybody would have to wait for.
             entry.session.late.add(entry.mark)
         try:
             return await self._end(io, entry, call, tree, elapsed, value, error, rows, abandoned)

@@ -84,6 +84,13 @@ class Plugin:
     """It may answer Rewrite, Answer or Replace: an adapter that can only let a call pass or
     stop it refuses the plugin at construction."""
 
+    def concerns(self, call: Call) -> bool:
+        """Of an `external` plugin: whether its `pre_call` has anything to say about a call.
+
+        Where not, it is not asked and no verdict is stored.
+        """
+        return True
+
     def pre_call(self, call: Call) -> PreVerdict | Awaitable[PreVerdict]:
         """Decide before the call. Must be pure: count with `Hold`.
 

@@ -56,6 +56,7 @@ class Impl:
     allow_on_failure: bool
     timeout: float | None
     is_async: bool
+    concerns: Callable[[Any], bool] | None = None
 
     def __call__(self, *values: Any) -> Any:
         """Call with all of the hook's arguments."""
@@ -207,6 +208,7 @@ class Plugins:
                     allow_on_failure=failure == "allow",
                     timeout=timeout,
                     is_async=is_async_callable(impl.function),
+                    concerns=getattr(plugin, "concerns", None),
                 )
             )
         return tuple(compiled)

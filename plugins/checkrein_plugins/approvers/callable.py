@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, Never, TypeAlias
@@ -13,6 +12,7 @@ from checkrein.errors import ConfigError
 from checkrein.hooks import Plugin
 from checkrein.verdicts import Approved, Decision, Rejected
 from checkrein_plugins._config import refuse_unknown
+from checkrein_plugins._objects import load_object
 
 Verdict: TypeAlias = "Approved | Rejected | bool | None"
 Approver: TypeAlias = Callable[[Call, ApprovalRequest], "Verdict | Awaitable[Verdict]"]
@@ -43,7 +43,9 @@ class CallableApprover(Plugin):
         refuse_unknown(unknown, where, ("function", "by", "masked_ok"))
         if function is None:
             raise ConfigError(f"{where}.function: is needed: a callable or 'module:name'")
-        self._function: Any = _load(function, where) if isinstance(function, str) else function
+        self._function: Any = (
+            load_object(function, f"{where}.function") if isinstance(function, str) else function
+        )
         if not callable(self._function):
             raise ConfigError(f"{where}.function: is not callable; use a callable or 'module:name'")
         if not isinstance(by, str):
@@ -76,26 +78,6 @@ class CallableApprover(Plugin):
             f"approver {self._by} returned {type(verdict).__name__}; "
             "allowed: True, False, Approved, Rejected or None"
         )
-
-
-def _load(path: str, where: str) -> Any:
-    module_name, _, name = path.partition(":")
-    if not module_name or not name:
-        raise ConfigError(f"{where}.function: {path!r} is not of the form 'module:name'")
-    try:
-        found: Any = importlib.import_module(module_name)
-    except Exception as error:
-        # The module is the user's: whatever it raises on import, the start must name it.
-        raise ConfigError(
-            f"{where}.function: module {module_name!r} cannot be imported: "
-            f"{type(error).__name__}: {error}"
-        ) from error
-    for part in name.split("."):
-        try:
-            found = getattr(found, part)
-        except AttributeError:
-            raise ConfigError(f"{where}.function: {module_name!r} has no {name!r}") from None
-    return found
 
 
 def _check_parameters(function: Any, where: str) -> None:

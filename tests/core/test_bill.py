@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkrein import Plugin, Rein
-from checkrein.call import Usage
+from checkrein.call import ToolInfo, Usage
+from checkrein.entry import Entry
 from checkrein.errors import ConfigError
 from checkrein.store import DIMENSIONS, Batch, NewEvent, SessionPut, _bill, open_store
 from checkrein.store._periods import DAY, QUARTER, bucket, pieces
 from checkrein.testing._store_bill import row
+from checkrein.tools import Tool
 from checkrein.verdicts import Answer, Fallback, Hold, Measured, Retry
 
 MESSAGES = [{"role": "user", "parts": [{"type": "text", "content": "go"}]}]
@@ -112,8 +114,18 @@ def test_retries_fallbacks_answers_and_guards_have_rows_of_their_own(store: str)
     with Rein(plugins=[Price(), Twice(), Cache()], store=store) as rein, rein.session():
         ask(rein)
         ask(rein, "known")
-        with rein.options(labels={"guard": "injection"}):
-            ask(rein, "judge")
+        judge = Tool(ToolInfo("judge", effect="read"), None)
+        rein.enter(
+            Entry(
+                judge,
+                {"system": None, "messages": [], "tools": []},
+                rein.current_session(),
+                kind="model",
+                run=lambda call, exact: "fine",
+                usage=lambda answer: Usage(1, 2),
+                guard="injection",
+            )
+        )
         found = [(r.name, r.role, r.cost, r.saved) for r in rows(rein)]
     assert found == [
         ("m", "", 3, 0), ("m", "retry", 3, 0), ("other", "fallback", 3, 0),

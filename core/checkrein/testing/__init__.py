@@ -13,6 +13,7 @@ from checkrein.testing.check_plugin import PluginFault, check_plugin, sample_cal
 from checkrein.testing.check_store import check_store
 from checkrein.testing.clock import Clock
 from checkrein.testing.recorder import Effect, Effects, Recording, record_events
+from checkrein.testing.told import Told
 
 if TYPE_CHECKING:
     from checkrein.testing.openai_server import Failure, OpenAIServer, Reply, ToolCall
@@ -28,6 +29,7 @@ __all__ = [
     "PluginFault",
     "Recording",
     "Reply",
+    "Told",
     "ToolCall",
     "check_plugin",
     "check_store",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import warnings
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -284,11 +285,14 @@ def on_loop(coroutine: Any, what: str) -> Any:
     """Run a coroutine on this thread's own loop, which clients of models stay bound to."""
     refuse_on_loop(what, coroutine)
     policy = asyncio.get_event_loop_policy()
-    try:
-        loop = policy.get_event_loop()
-    except RuntimeError:
-        loop = policy.new_event_loop()
-        policy.set_event_loop(loop)
+    with warnings.catch_warnings():
+        # Python 3.12 warns where this makes the main thread's first loop, as is wanted here.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            loop = policy.get_event_loop()
+        except RuntimeError:
+            loop = policy.new_event_loop()
+            policy.set_event_loop(loop)
     if loop.is_closed():
         loop = policy.new_event_loop()
         policy.set_event_loop(loop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from typing import Any
 
 import pytest
@@ -26,10 +27,12 @@ def _clean() -> Any:
     yield
     # `run_sync` keeps the loop of its thread, as the SDK does.
     policy = asyncio.get_event_loop_policy()
-    try:
-        loop = policy.get_event_loop()
-    except RuntimeError:
-        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12, where there is no loop yet
+        try:
+            loop = policy.get_event_loop()
+        except RuntimeError:
+            return
     if not loop.is_running():
         loop.close()
         asyncio.set_event_loop(None)

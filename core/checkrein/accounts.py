@@ -18,18 +18,11 @@ def hold_rows(call: Call, holds: Sequence[Hold], attempt: int) -> list[HoldRow]:
     """One row per account: several holds on one account and limit are taken as one."""
     return [
         HoldRow(
-            id=f"{call.id}/{attempt}/{index}/{hold.account}",
-            account=hold.account,
-            amount=hold.amount,
-            unit=hold.unit,
-            limit=hold.limit,
-            window=hold.window,
-            settle=hold.settle,
-            call=call.id,
-            session=call.session,
+            f"{call.id}/{attempt}/{index}/{hold.account}", hold.account, hold.amount, hold.unit,
+            hold.limit, hold.window, hold.settle, call.id, call.session,
         )
         for index, hold in enumerate(holds)
-    ]
+    ]  # fmt: skip
 
 
 def actual(row: HoldRow | OpenHold, outcome: Outcome) -> int:
@@ -54,7 +47,19 @@ def actual(row: HoldRow | OpenHold, outcome: Outcome) -> int:
         return max(0, outcome.usage.total_tokens)
     if row.unit == "seconds" and (outcome.state == "done" or outcome.duration > 0):
         # Of a call that failed too it is known how long it took; not of one whose process died.
-        return max(0, -int(-outcome.duration * 1_000_000 // 1))
+        return unmeasured(row, outcome.duration)
+    return row.amount
+
+
+def unmeasured(row: HoldRow | OpenHold, duration: float) -> int:
+    """What a hold settles at of which nothing is known but that its call is done.
+
+    Of those that `keep`, `release`, or are `measured` in calls or seconds.
+    """
+    if row.settle == "release":
+        return 0
+    if row.settle == "measured" and row.unit == "seconds":
+        return max(0, -int(-duration * 1_000_000 // 1))
     return row.amount
 
 

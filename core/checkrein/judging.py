@@ -128,8 +128,14 @@ def _raised(impl: Impl, error: Exception) -> HookFailed:
 
 def malformed(verdict: Any) -> str:
     """Name of a field that holds something else than it should; empty if all is well."""
-    if type(verdict) is Hold and _sound(verdict):
-        return ""
+    if type(verdict) is Hold:
+        if _SOUND.get(id(verdict)) is verdict:
+            return ""
+        if _sound(verdict):
+            if len(_SOUND) >= _KEPT:
+                _SOUND.clear()
+            _SOUND[id(verdict)] = verdict
+            return ""
     rules = _FIELDS.get(type(verdict))
     if rules is not None:
         for name, fits in rules.items():
@@ -140,6 +146,12 @@ def malformed(verdict: Any) -> str:
     if type(verdict) is Hold and verdict.settle == "streak" and verdict.window is None:
         return "window"
     return ""
+
+
+_SOUND: dict[int, Hold] = {}
+"""Holds that were looked at, by identity. They are frozen, and a plugin often gives the same."""
+
+_KEPT = 1024
 
 
 def _sound(hold: Any) -> bool:

@@ -10,21 +10,21 @@ that have room, cheap. Everything else goes to the engine, with what the plugins
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter, time_ns
+from time import perf_counter_ns, time_ns
 from types import FunctionType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 
-from checkrein.accounts import hold_rows, overrun, settle_rows
-from checkrein.call import Call, Outcome, new_call, new_outcome
+from checkrein.accounts import hold_rows, unmeasured
+from checkrein.call import Call, Outcome, new_call
 from checkrein.codec import is_flat, is_flat_value
 from checkrein.entry import CURRENT, OPTIONS, Entry, seen, undone_around
 from checkrein.errors import FencedOut, HoldRefused, StoreUnavailable
 from checkrein.judging import HookFailed, asked, malformed
 from checkrein.recording import lost
 from checkrein.session import ACTIVE
-from checkrein.store import SAME, Batch, HoldRow, NewEvent
+from checkrein.store import HoldRow, SettleRow
 from checkrein.verdicts import Hold
 
 if TYPE_CHECKING:
@@ -33,15 +33,10 @@ if TYPE_CHECKING:
     from checkrein.session import Session
     from checkrein.tools import Tool
 
-NOT_PLAIN = object()
-
 _CHEAP = frozenset(("pre_call", "start", "close"))
 """Hooks that a plain call can have."""
 
 _EMPTY: Mapping[str, str] = MappingProxyType({})
-
-_DONE = ("done", None, None, None, None, None)
-"""First fields of the outcome that holds are settled by; the value is not looked at."""
 
 
 class Plain:
@@ -51,8 +46,9 @@ class Plain:
         self.engine = engine
         self.rein = engine.rein
         self.by_function = engine.rein.tools.by_function
+        self.general = engine.rein.call
+        """The way that every call can go."""
         self.append = engine.store.append
-        self.commit = engine.store.commit
         self.now = engine.now
         self.real_time = engine.now is engine.rein.real_clock
         self.tracer = engine.telemetry.tracer
@@ -60,6 +56,12 @@ class Plain:
         """What the global provider is where nothing can be recorded: then `tracer` need not be
         asked."""
         self.ids = engine.ids
+        self.noted: dict[tuple[str, ...], list[list[str]]] = {}
+        self.take()
+
+    def take(self) -> None:
+        """Use the engine's hooks from the next call on."""
+        engine = self.engine
         self.pre = engine.pre
         self.possible = (
             all(
@@ -71,75 +73,70 @@ class Plain:
             and engine.journal.record == "all"
         )
 
-    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The tool's value, or `NOT_PLAIN`: then nothing has happened.
+    def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """`Rein.call`: the short way where that will do.
 
         Only functions that were called before are taken: the engine declares them.
         """
-        if type(fn) is not FunctionType:
-            return NOT_PLAIN
+        if type(fn) is not FunctionType or not self.possible:
+            return self.general(fn, *args, **kwargs)
         tool = self.by_function.get(fn)
         if tool is None or not tool.plain or tool.fn is not fn:
-            return NOT_PLAIN
+            return self.general(fn, *args, **kwargs)
         session = ACTIVE.get()
         if session is None or session.rein is not self.rein:
             session = self.rein.current_session()
         if session.labels or session.task or session.pinned or OPTIONS.get():
-            return NOT_PLAIN
-        if getattr(trace, "_TRACER_PROVIDER", self) is not self.none and self.tracer() is not None:
-            return NOT_PLAIN
+            return self.general(fn, *args, **kwargs)
+        provider: object
+        try:
+            provider = trace._TRACER_PROVIDER  # noqa: SLF001 - where it is gone, we ask each time
+        except AttributeError:
+            provider = self
+        if provider is not self.none and self.tracer() is not None:
+            return self.general(fn, *args, **kwargs)
         try:
             arguments: dict[str, Any] = tool.binder(*args, **kwargs)  # type: ignore[misc]  # plain
         except TypeError:
-            return NOT_PLAIN
+            return self.general(fn, *args, **kwargs)
         if not is_flat(arguments):
-            return NOT_PLAIN
+            return self.general(fn, *args, **kwargs)
         info = tool.info
         id = session.id
         current = CURRENT.get()
         if current is not None and undone_around():
-            return NOT_PLAIN
+            return self.general(fn, *args, **kwargs)
         parent = current[1] if current is not None and current[0] == id else ""
         call_id = self.ids.new()
         step = next(session.steps)
         holds: Sequence[HoldRow] = ()
-        verdicts: list[list[str]] = []
-        call: Any = None
-        given: list[Any] = []
-        if self.pre:
-            call = self._call(tool, dict(arguments), session, call_id, step, parent)
-            notes = _asked(self.pre, call, given)
-            if notes is None or call.arguments != arguments:
-                return self._engine(tool, arguments, session, call, given)
-            if notes:
-                holds = hold_rows(call, [hold for _, hold in notes], 1)
-                verdicts = [[plugin, "hold"] for plugin, _ in notes]
         view: dict[str, Any] = {
             "kind": "tool",
             "name": info.name,
-            "arguments": arguments,
             "effect": info.effect,
             "step": step,
         }
         if parent:
             view["parent"] = parent
-        if holds:
-            view["verdicts"] = verdicts
+        if self.pre:
+            given: list[Any] = []
+            call = self._call(tool, dict(arguments), session, call_id, step, parent)
+            plugins: list[str] = []
+            wanted = _asked(self.pre, call, given, plugins)
+            if wanted is None or call.arguments != arguments:
+                return self._engine(tool, arguments, session, call, given)
+            if wanted:
+                holds = hold_rows(call, wanted, 1)
+                view["verdicts"] = self._noted(tuple(plugins))
         real = self.real_time
         at = time_ns() // 1000 if real else self.now()
         running = session.running
         # Before the intent: a rollback that sees it must know that it is being executed.
         running.add(call_id)
         try:
-            if holds:
-                self.commit(
-                    Batch(
-                        id, (NewEvent("intent", call_id, at, view, SAME, 1),), at, session.fence,
-                        True, holds, (), (), None, True,
-                    )
-                )  # fmt: skip
-            else:
-                self.append(id, "intent", call_id, at, view, SAME, 1, session.fence, True, True)
+            self.append(
+                id, "intent", call_id, at, view, arguments, 1, session.fence, True, True, holds
+            )
         except BaseException as error:
             running.discard(call_id)
             if isinstance(error, HoldRefused):
@@ -148,7 +145,7 @@ class Plain:
                 raise lost(id) from error
             raise
         token = CURRENT.set((id, call_id, current))
-        started = perf_counter()
+        started = perf_counter_ns()
         try:
             value = fn(**arguments)
         except BaseException as error:  # every way out of a tool must be recorded
@@ -166,23 +163,22 @@ class Plain:
                 return self._ended(
                     tool, arguments, session, call_id, step, parent, started, value, None, holds
                 )
-            elapsed = perf_counter() - started
-            end = {"state": "done", "us": int(elapsed * 1e6), "result": value}
+            elapsed = perf_counter_ns() - started
+            end: dict[str, Any] = {"state": "done", "us": elapsed // 1000}
             at = time_ns() // 1000 if real else self.now()
             try:
                 if holds:
-                    done = new_outcome(*_DONE, elapsed, 1, "call")
-                    settles = settle_rows(holds, done)
-                    if over := overrun(holds, done):
-                        end["overrun"] = over
-                    rollback = self.commit(
-                        Batch(
-                            id, (NewEvent("outcome", call_id, at, end, SAME, 1),), at, None, False,
-                            (), settles,
-                        )
-                    ).rollback  # fmt: skip
+                    settles: list[SettleRow] = []
+                    for row in holds:
+                        actual = unmeasured(row, elapsed / 1e9)
+                        if actual > row.amount:
+                            end.setdefault("overrun", []).append(row.account)
+                        settles.append(SettleRow(row.id, actual))
+                    rollback = self.append(
+                        id, "outcome", call_id, at, end, value, 1, None, False, False, (), settles
+                    )
                 else:
-                    rollback = self.append(id, "outcome", call_id, at, end, SAME, 1)[2]
+                    rollback = self.append(id, "outcome", call_id, at, end, value, 1)
             except StoreUnavailable as error:
                 call = self._call(tool, arguments, session, call_id, step, parent)
                 raise self.engine.recording.unrecorded(
@@ -193,6 +189,13 @@ class Plain:
             return value
         finally:
             running.discard(call_id)
+
+    def _noted(self, plugins: tuple[str, ...]) -> list[list[str]]:
+        """Holds as an event shows them: the same lists each time, which nobody changes."""
+        known = self.noted.get(plugins)
+        if known is None:
+            known = self.noted[plugins] = [[plugin, "hold"] for plugin in plugins]
+        return known
 
     def _call(
         self,
@@ -217,7 +220,7 @@ class Plain:
         call_id: str,
         step: int,
         parent: str,
-        started: float,
+        started: int,
         value: Any,
         error: BaseException | None,
         holds: Sequence[HoldRow],
@@ -229,7 +232,7 @@ class Plain:
         entry = Entry(tool, arguments, session)
         return finish(
             self.engine.execution.end(
-                self.engine.rein.sync_io, entry, call, arguments, started, value, error, holds
+                self.engine.rein.sync_io, entry, call, arguments, started / 1e9, value, error, holds
             )
         )
 
@@ -257,12 +260,14 @@ class Plain:
         finish(self.engine.deferred(rein.sync_io, session, call_id))
 
 
-def _asked(chain: Sequence[Impl], call: Call, given: list[Any]) -> list[tuple[str, Hold]] | None:
+def _asked(
+    chain: Sequence[Impl], call: Call, given: list[Any], plugins: list[str]
+) -> list[Hold] | None:
     """The holds that plugins want; None where one of them wants anything else.
 
-    `given` gets what each has answered, in order, or what it raised.
+    `given` gets what each has answered, in order, or what it raised; `plugins` who wants what.
     """
-    notes: list[tuple[str, Hold]] = []
+    holds: list[Hold] = []
     for impl in chain:
         try:
             verdict = asked(impl, call)
@@ -283,5 +288,6 @@ def _asked(chain: Sequence[Impl], call: Call, given: list[Any]) -> list[tuple[st
                 or malformed(part)
             ):
                 return None
-            notes.append((impl.plugin, part))
-    return notes
+            holds.append(part)
+            plugins.append(impl.plugin)
+    return holds

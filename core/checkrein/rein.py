@@ -15,7 +15,6 @@ from checkrein.entry import CURRENT, Entry, seen, undone_around
 from checkrein.errors import SessionClosed
 from checkrein.model_call import model_entry
 from checkrein.options import applied
-from checkrein.plain import NOT_PLAIN, Plain
 from checkrein.session import ACTIVE, Session, active
 from checkrein.settings import check_choices
 from checkrein.tool import ToolSettings
@@ -118,10 +117,7 @@ class Rein(Assembly):
         Raises `Denied` and its kinds, `ApprovalPending`, `SessionClosed`, `StoreUnavailable`;
         and whatever `fn` raises.
         """
-        if self.plain.possible:
-            value = self.plain.call(fn, args, kwargs)
-            if value is not NOT_PLAIN:
-                return cast("T", value)
+        # `Assembly` puts `Plain.call` before this, which comes here where it will not do.
         target, given, named = self.tools.opened(fn, args, kwargs)
         tool = self.tools.of(target)
         entry = Entry(tool, tool.bind(given, named), self.current_session())
@@ -273,7 +269,7 @@ class Rein(Assembly):
             guard = self._requires_approval = RequiresApproval()
             self.plugins.add(guard.name, guard)
             self.engine.take(self.plugins.chains)
-            self.plain = Plain(self.engine)
+            self.plain.take()
         guard.patterns.extend(patterns)
 
     # -- undo

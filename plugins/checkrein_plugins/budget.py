@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, Never
 
 from checkrein.call import Call
@@ -44,6 +45,9 @@ large providers in genai-prices 0.2.3 cost no more than this."""
 
 UNATTRIBUTED = "unattributed"
 """The account of calls without the thing that is counted by (no user, no task)."""
+
+_FIELDS = frozenset(("agent", "user", "tenant", "task"))
+"""Dimensions that are fields of a call as they stand there."""
 
 KEPT = 1024
 """Accounts of which the hold for one call is kept ready."""
@@ -119,6 +123,8 @@ class Budget(Plugin):
         self._book = book_of(prices, "budget.prices")
         self._per: tuple[str, ...] = dimensions(settings.per)
         refuse_idle(settings, self._per, tool_prices=bool(self._tools))
+        plain = len(self._per) == 1 and self._per[0] in _FIELDS
+        self._field = attrgetter(self._per[0]) if plain else None
         self.name = settings.name
         self._usd = None if settings.usd is None else _money.limit(settings.usd)
         self._tokens = settings.tokens
@@ -188,16 +194,18 @@ class Budget(Plugin):
         kind = call.kind
         if kind == "undo" or call.guard:
             return None
-        per = self._per
-        if per == ("session",):
-            key = call.root or call.session
+        if self._field is not None:
+            key = self._field(call) or UNATTRIBUTED
         else:
+            per = self._per
             if ("tool" in per and kind != "tool") or ("model" in per and kind != "model"):
                 return None
             key = _key(call, per)
         if self._calendar is not None:
             # A period is an account of its own: nothing has to slide out of it.
             key = f"{self._calendar.now()}/{key}"
+        if self._calls is not None and len(self._prefix) == 1:
+            return (self._one(key, self._calls),)
         holds: list[PreOne] = []
         if kind == "model":
             if self._usd is not None or self._tokens is not None:

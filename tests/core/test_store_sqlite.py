@@ -26,7 +26,6 @@ from checkrein.errors import (
 )
 from checkrein.store import (
     ERASED,
-    SAME,
     Batch,
     Committed,
     Put,
@@ -337,7 +336,7 @@ def test_a_refused_batch_leaves_no_payload_file(path: Path, store: Store) -> Non
 
 
 def shown(text: str, call: str = "c") -> tuple[Any, ...]:
-    return "intent", call, 1, {"name": "f", "arguments": {"a": text}}, SAME, 1
+    return "intent", call, 1, {"name": "f"}, {"a": text}, 1
 
 
 def test_a_payload_that_the_view_shows_is_stored_once(path: Path, store: Store) -> None:
@@ -388,9 +387,9 @@ def test_writers_of_one_session_do_not_know_of_each_other(path: Path, store: Sto
         taken = [hold(f"h{i}", limit=10)]
         writer.commit(note(session, kind="intent", call=call, holds=taken, admit=True))
         with pytest.raises(DuplicateIntent):
-            store.append(session, "intent", call, 1, {})
+            store.append(session, "intent", call, 1, {}, {})
         writer.commit(note(session, kind="outcome", call=call, settles=[SettleRow(f"h{i}", 0)]))
-        writer.append(session, "note", call, 1, {})
+        writer.commit(note(session, kind="note", call=call))
     assert [event.seq for event in store.events()] == list(range(1, 121))
     for session in ("s", "t"):
         events = other.events(session=session)
@@ -405,7 +404,7 @@ def test_what_another_process_decided_counts_for_the_next_event(path: Path, stor
     other = open_at(path)
 
     def step(call: str, **more: Any) -> None:
-        store.append("s", "intent", call, 1, {}, fence=0, admit=True)
+        store.append("s", "intent", call, 1, {}, {}, fence=0, admit=True)
         store.commit(note(kind="note", call=call, fence=0, **more))
 
     step("a")
@@ -418,12 +417,12 @@ def test_what_another_process_decided_counts_for_the_next_event(path: Path, stor
     with pytest.raises(Halted):
         step("f")
     other.commit(Batch("s", [], 1, session_put=SessionPut(stopped=False, rollback="rolling_back")))
-    assert store.append("s", "outcome", "a", 1, {})[2] == "rolling_back"
+    assert store.append("s", "outcome", "a", 1, {}, 1) == "rolling_back"
     with pytest.raises(SessionClosed):
         step("g")
     other.claim("s", "somebody", expect=0, at=1)
     with pytest.raises(FencedOut):
-        store.append("s", "note", "", 1, {}, fence=0)
+        store.append("s", "intent", "h", 1, {}, {}, fence=0)
     assert [event.call for event in store.events()] == ["a", "a", "b", "b", "", "d", "d", "e", "a"]
     assert store.verify("s") is None
     other.close()

@@ -10,7 +10,6 @@ import pytest
 
 from checkrein.errors import StoreUnavailable
 from checkrein.store import (
-    SAME,
     HoldRow,
     SettleRow,
     Store,
@@ -113,7 +112,8 @@ def test_an_altered_payload_is_not_given_out(path: Path, chained: Store) -> None
      "ref = randomblob(32)"],
 )  # fmt: skip
 def test_an_altered_payload_in_a_view_is_found(path: Path, store: Store, change: str) -> None:
-    seq = store.append("s", "intent", "c", 1, {"arguments": {"to": "x"}}, SAME, 1)[0]
+    store.append("s", "intent", "c", 1, {}, {"to": "x"}, 1)
+    seq = store.events()[-1].seq
     assert store.payload(seq) == {"arguments": {"to": "x"}}
     tamper(path, f"UPDATE events SET {change}")
     assert store.verify("s") is not None

@@ -66,6 +66,9 @@ def is_flat(arguments: Mapping[str, object]) -> bool:
         if kind is str:
             if len(value) > LONG:  # type: ignore[arg-type]  # a str, by its exact type
                 return False
+        elif kind is int:
+            if not -_INT < value < _INT:  # type: ignore[operator]  # an int
+                return False
         elif not (kind is bool or value is None or is_flat_value(value)):
             return False
     return True

@@ -214,10 +214,6 @@ class Committed:
     is rolling back, or rolled back, must be undone by whoever brings it."""
 
 
-Appended: TypeAlias = tuple[int, int, Rollback]
-"""The fields of a `Committed`, as a tuple: it costs a tenth."""
-
-
 class Store(Keeping, Protocol):
     """What a backend must do. Every method may be called from any thread.
 
@@ -244,16 +240,20 @@ class Store(Keeping, Protocol):
         kind: str,
         call: str,
         at: int,
-        view: Tree,
-        payload: Tree | None = None,
+        view: dict[str, Tree],
+        part: Tree,
         attempt: int = 0,
         fence: int | None = None,
         admit: bool = False,
         durable: bool = False,
-    ) -> Appended:
-        """`commit` of a batch with one event and nothing else.
+        holds: Sequence[HoldRow] = (),
+        settles: Sequence[SettleRow] = (),
+    ) -> Rollback:
+        """`commit` of the intent or outcome of a plain call, with its holds or settles.
 
-        By position and without objects: this is what a plain call costs.
+        `part` belongs into the view under `same_key(kind)`, and is the event's whole payload.
+        View and part are given away; by position and without objects: this is what such a call
+        costs. Returns the session's rollback column, as `Committed` has it.
         """
         ...
 

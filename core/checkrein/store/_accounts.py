@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from checkrein.errors import ConfigError, Conflict, HoldRefused
 from checkrein.store import Balance, HoldRow, OpenHold, SettleRow
@@ -25,20 +26,13 @@ class _Account:
     bookings: list[tuple[int, int]] = field(default_factory=list)
     """(time of the hold, amount), by time."""
 
-    def slide(self, at: int, span: int, undo: list[Callable[[], object]]) -> None:
-        """Drop what has slid out of the longest window."""
-        before = self.span
-        self.span = max(before, span)
-        gone = self.bookings[: bisect_right(self.bookings, (at - self.span, _TOP))]
-        self.recent -= sum(amount for _, amount in gone)
-        del self.bookings[: len(gone)]
-
-        def back() -> None:
-            self.span = before
-            self.bookings[:0] = gone
-            self.recent += sum(amount for _, amount in gone)
-
-        undo.append(back)
+    def slide(self, at: int, span: int) -> None:
+        """Drop what has slid out of the longest window: nobody counts it any more."""
+        self.span = max(self.span, span)
+        gone = bisect_right(self.bookings, (at - self.span, _TOP))
+        if gone:
+            self.recent -= sum(amount for _, amount in self.bookings[:gone])
+            del self.bookings[:gone]
 
     def rested(self, at: int, span: int) -> bool:
         """Whether the last booking is at least `span` old."""
@@ -57,17 +51,39 @@ class _Account:
 _TOP = 2**63
 """Above every amount."""
 
+_Taken: TypeAlias = tuple[HoldRow, int, int]
+"""A hold, its window in microseconds (0: none) and when it was taken."""
+
+_Settled: TypeAlias = tuple[_Taken, int, int, int, tuple[list[tuple[int, int]], int] | None]
+"""A hold that was closed: what was booked, whether in a window, and for when; or the failures
+in a row that were forgotten."""
+
 
 class Accounts:
     """Holds are taken and settled under the lock of the store that owns this."""
 
     def __init__(self) -> None:
         self._accounts: dict[str, _Account] = {}
-        self._holds: dict[str, tuple[OpenHold, int, int]] = {}
-        """The hold, its window in microseconds (0: none) and when it was taken."""
+        self._holds: dict[str, _Taken] = {}
 
-    def take(self, hold: HoldRow, index: int, at: int, undo: list[Callable[[], object]]) -> None:
-        """Take a hold. Raises `HoldRefused` where the account has no room."""
+    def take_all(self, holds: Sequence[HoldRow], at: int) -> list[str]:
+        """Take holds, all or none; returns what `give_back` needs: the accounts that are new.
+
+        Raises `HoldRefused` where an account has no room.
+        """
+        index = 0
+        new: list[str] = []
+        try:
+            for index, hold in enumerate(holds):
+                if self._take(hold, index, at):
+                    new.append(hold.account)
+        except BaseException:
+            self.give_back(holds[:index], new)
+            raise
+        return new
+
+    def _take(self, hold: HoldRow, index: int, at: int) -> bool:
+        """Take a hold; whether its account is a new one."""
         known = self._accounts.get(hold.account)
         account = known or _Account(hold.unit)
         if account.unit != hold.unit:
@@ -75,11 +91,17 @@ class Accounts:
                 f"account {hold.account} counts {account.unit}, hold {hold.id} is in "
                 f"{hold.unit}: use another account name"
             )
-        span = 0 if hold.window is None else micros(hold.window)
-        if span and hold.settle != "streak":
-            account.slide(at, span, undo)
+        span = 0
         streak = hold.settle == "streak"
-        counted = account.recent if streak else account.counted(at, span)
+        if hold.window is None:
+            counted = account.recent if streak else account.spent
+        else:
+            span = micros(hold.window)
+            if streak:
+                counted = account.recent
+            else:
+                account.slide(at, span)
+                counted = account.counted(at, span)
         if counted + account.held + hold.amount > hold.limit and not (
             streak and not account.held and account.rested(at, span)
         ):
@@ -88,72 +110,55 @@ class Accounts:
             raise Conflict(f"hold {hold.id} is taken already")
         if known is None:
             self._accounts[hold.account] = account
-            undo.append(lambda: self._accounts.pop(hold.account))
         account.held += hold.amount
-        opened = OpenHold(
-            hold.id, hold.account, hold.amount, hold.unit, hold.settle, hold.call, hold.session
-        )
-        self._holds[hold.id] = (opened, span, at)
-        undo.append(lambda: self._give_back(hold.id))
+        self._holds[hold.id] = (hold, span, at)
+        return known is None
 
-    def _give_back(self, id: str) -> None:
-        opened, _, _ = self._holds.pop(id)
-        self._accounts[opened.account].held -= opened.amount
+    def give_back(self, holds: Sequence[HoldRow], new: Sequence[str]) -> None:
+        """Undo `take_all`."""
+        for hold in holds:
+            del self._holds[hold.id]
+            self._accounts[hold.account].held -= hold.amount
+        for name in new:
+            del self._accounts[name]
 
-    def settle(self, settle: SettleRow, now: int, undo: list[Callable[[], object]]) -> None:
-        """Close a hold and book; nothing happens if it is not there."""
+    def settle(self, settle: SettleRow, now: int) -> _Settled | None:
+        """Close a hold and book; nothing happens if it is not there. Returns how it was."""
         found = self._holds.pop(settle.id, None)
-        if found is not None:
-            opened, span, at = found
-            account = self._accounts[opened.account]
-            account.held -= opened.amount
-            undo.append(lambda: self._reopen(found))
-            if settle.streak:
-                self._step(account, settle, at, now, undo)
-            else:
-                self._book(account, settle.actual, span, at)
-                undo.append(lambda: self._unbook(account, settle.actual, span, at))
-
-    def _reopen(self, closed: tuple[OpenHold, int, int]) -> None:
-        opened = closed[0]
-        self._accounts[opened.account].held += opened.amount
-        self._holds[opened.id] = closed
-
-    @staticmethod
-    def _unbook(account: _Account, actual: int, span: int, at: int) -> None:
-        account.spent -= actual
-        if span and actual:
-            account.recent -= actual
-            account.bookings.remove((at, actual))
-
-    def _step(
-        self,
-        account: _Account,
-        settle: SettleRow,
-        at: int,
-        now: int,
-        undo: list[Callable[[], object]],
-    ) -> None:
-        """Count one more failure in a row, or none any more."""
-        if settle.streak == "book":
-            self._book(account, settle.actual, 1, now)
-            undo.append(lambda: self._unbook(account, settle.actual, 1, now))
-        elif account.bookings and account.bookings[-1][0] <= at:
-            before, account.bookings = account.bookings, []
-            counted, account.recent = account.recent, 0
-
-            def back() -> None:
-                account.bookings, account.recent = before, counted
-
-            undo.append(back)
-
-    @staticmethod
-    def _book(account: _Account, actual: int, span: int, at: int) -> None:
+        if found is None:
+            return None
+        hold, span, at = found
+        account = self._accounts[hold.account]
+        account.held -= hold.amount
+        if settle.streak == "clear":
+            if not account.bookings or account.bookings[-1][0] > at:
+                return found, 0, 0, 0, None
+            before, account.bookings = (account.bookings, account.recent), []
+            account.recent = 0
+            return found, 0, 0, 0, before
+        actual = settle.actual
+        if settle.streak:
+            at, span = now, 1
         account.spent += actual
         if span and actual:
             # At the time of the hold: what counts in a window is when the call began.
             account.recent += actual
             insort(account.bookings, (at, actual))
+        return found, actual, span, at, None
+
+    def reopen(self, settled: _Settled) -> None:
+        """Undo `settle`."""
+        found, actual, span, at, before = settled
+        hold = found[0]
+        account = self._accounts[hold.account]
+        account.held += hold.amount
+        account.spent -= actual
+        if before is not None:
+            account.bookings, account.recent = before
+        if span and actual:
+            account.recent -= actual
+            account.bookings.remove((at, actual))
+        self._holds[hold.id] = found
 
     def balance(self, name: str, at: int, span: int) -> Balance | None:
         """One account; with `span`, what counts at `at`."""
@@ -171,19 +176,21 @@ class Accounts:
     def holds(self, session: str | None, call: str | None, account: str | None) -> list[OpenHold]:
         """Open holds, oldest first."""
         return [
-            opened
-            for opened, _, _ in sorted(self._holds.values(), key=lambda held: (held[2], held[0].id))
-            if (session is None or opened.session == session)
-            and (call is None or opened.call == call)
-            and (account is None or opened.account == account)
+            OpenHold(
+                hold.id, hold.account, hold.amount, hold.unit, hold.settle, hold.call, hold.session
+            )
+            for hold, _, _ in sorted(self._holds.values(), key=lambda held: (held[2], held[0].id))
+            if (session is None or hold.session == session)
+            and (call is None or hold.call == call)
+            and (account is None or hold.account == account)
         ]
 
     def check(self, *, repair: bool) -> list[str]:
         """Compare totals with the holds and bookings that they are made of."""
         found: list[str] = []
         held: dict[str, int] = {}
-        for opened, _, _ in self._holds.values():
-            held[opened.account] = held.get(opened.account, 0) + opened.amount
+        for hold, _, _ in self._holds.values():
+            held[hold.account] = held.get(hold.account, 0) + hold.amount
         for name, account in self._accounts.items():
             real = {
                 "held": held.get(name, 0),

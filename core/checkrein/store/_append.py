@@ -9,9 +9,10 @@ written, and `_write.write` finds out why. Five to eight statements become one.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from checkrein.store import Batch, Committed
+from checkrein.store import Batch, Committed, HoldRow, SettleRow
 from checkrein.store._bill_rows import COLUMNS, bill_values
 from checkrein.store._rules import chain_hash
 
@@ -65,23 +66,33 @@ the store, and the last number before it."""
 
 def single(batch: Batch) -> tuple[Into, tuple[Any, ...]] | None:
     """The statement that writes all of a batch, and its further values; None if there is none."""
-    events, holds, settles = batch.events, batch.holds, batch.settles
+    events = batch.events
     if len(events) != 1 or batch.session_put is not None or batch.puts or events[0].at != batch.at:
         return None
-    if holds:
-        if len(holds) > 1 or settles or batch.costs or holds[0].window is not None:
+    if not batch.costs:
+        return with_one(batch.holds, batch.settles)
+    closed = with_one((), batch.settles)
+    if closed is None or batch.holds:
+        return None
+    return PAYING if batch.settles else COSTING, (*bill_values(batch.costs[0]), *closed[1])
+
+
+def with_one(
+    holds: Sequence[HoldRow], settles: Sequence[SettleRow]
+) -> tuple[Into, tuple[Any, ...]] | None:
+    """As `single`, for an event with a hold, a settle or neither."""
+    if len(holds) + len(settles) > 1:
+        return None
+    for hold in holds:
+        if hold.window is not None:
             return None
-        hold = holds[0]
         return TAKING, (
             hold.id, hold.account, hold.unit, hold.amount, bounded(hold.limit), hold.settle,
             hold.call, hold.session,
         )  # fmt: skip
-    if len(settles) > 1 or (settles and settles[0].streak):
-        return None
-    closed = (settles[0].id, settles[0].actual) if settles else ()
-    if batch.costs:
-        return PAYING if settles else COSTING, (*bill_values(batch.costs[0]), *closed)
-    return SETTLING if settles else EVENT, closed
+    for settle in settles:
+        return None if settle.streak else (SETTLING, (settle.id, settle.actual))
+    return EVENT, ()
 
 
 def bounded(limit: int) -> int:

@@ -9,11 +9,21 @@ from typing import Any
 
 from checkrein.errors import CheckreinError, StoreUnavailable
 from checkrein.payload import Packed, Vault
-from checkrein.store import Appended, Batch, Committed, NewEvent, Tree
-from checkrein.store._append import EVENT, Encoded, Ends, Into, single
+from checkrein.store import (
+    SAME,
+    Batch,
+    Committed,
+    HoldRow,
+    NewEvent,
+    Rollback,
+    SettleRow,
+    Tree,
+    same_key,
+)
+from checkrein.store._append import EVENT, Encoded, Ends, Into, single, with_one
 from checkrein.store._connections import Connections, unavailable
 from checkrein.store._listeners import Listeners
-from checkrein.store._rules import check_text
+from checkrein.store._rules import check_amounts, check_text
 from checkrein.store._write import Prepared, discard, encode, prepare, write
 
 _NOTHING_KNOWN = Ends()
@@ -70,26 +80,32 @@ class Commits:
         kind: str,
         call: str,
         at: int,
-        view: Tree,
-        payload: Tree | None = None,
+        view: dict[str, Tree],
+        part: Tree,
         attempt: int = 0,
         fence: int | None = None,
         admit: bool = False,
         durable: bool = False,
-    ) -> Appended:
-        """Commit one event and nothing else."""
+        holds: Sequence[HoldRow] = (),
+        settles: Sequence[SettleRow] = (),
+    ) -> Rollback:
+        """Commit one event of a plain call, and its holds or settles."""
         if not session.isascii():
             check_text("session", session)
+        if holds or settles:
+            check_amounts(holds, settles)
+        view[same_key(kind)] = part
         files: list[Packed] = []
-        event = NewEvent(kind, call, at, view, payload, attempt)
+        event = NewEvent(kind, call, at, view, SAME, attempt)
         encoded = encode(session, event, self._vault, files)
         if not files:
-            done = self._insert(session, encoded, fence, admit, durable, EVENT, ())
-            if done is not None:
-                return done.seq, done.n, done.rollback
-        batch = Batch(session, (event,), at, fence, admit, (), (), (), None, durable)
-        done = self._commit(Prepared(batch, [encoded], [], "", files))
-        return done.seq, done.n, done.rollback
+            how = with_one(holds, settles) if holds or settles else (EVENT, ())
+            if how is not None:
+                done = self._insert(session, encoded, fence, admit, durable, *how)
+                if done is not None:
+                    return done.rollback
+        batch = Batch(session, (event,), at, fence, admit, holds, settles, (), None, durable)
+        return self._commit(Prepared(batch, [encoded], [], "", files)).rollback
 
     def _insert(
         self,

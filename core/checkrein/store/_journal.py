@@ -47,34 +47,41 @@ Kept: TypeAlias = tuple[Any, ...]
 """An event as it is kept: call, kind, attempt, time, view, payload.
 
 View and payload are marshalled: bytes are frozen, small, and nothing that the garbage collector
-has to walk again and again. They never leave the process.
+has to walk again and again. They never leave the process. Of a plain call (see `Store.append`)
+the view is a dict, and the payload is the part that is not in it: dicts of scalars are nothing
+to the garbage collector either, as long as they do not lie in one another.
 """
+
+WIDTH = 7
+"""Places that an event takes in the log: what is kept of it, and its session."""
 
 
 def _thaw(kept: Any) -> Tree:
-    kept = kept if isinstance(kept, bytes) else marshal.dumps(kept)
     return marshal.loads(kept)  # noqa: S302 - our own bytes, which never left the process
+
+
+def _copy(tree: Any) -> Tree:
+    """A tree that its reader may change."""
+    return _thaw(marshal.dumps(tree))
 
 
 def keep(event: NewEvent) -> Kept:
     """What is kept of an event. Raises `Unencodable` for a view or payload that is no tree."""
     if not event.kind or not event.call.isascii():
         check_event(event)
+    view: Any = event.view
     payload = event.payload
-    if payload is SAME:
-        # What such a view shows is flat and its writer's own: nobody can change it any more.
-        return (event.call, event.kind, event.attempt, event.at, event.view, SAME)
     try:
-        return (
-            event.call,
-            event.kind,
-            event.attempt,
-            event.at,
-            marshal.dumps(event.view),
-            None if payload is None else marshal.dumps(payload),
-        )
+        if payload is SAME:
+            # What such a view shows is its writer's own: nobody can change it any more.
+            view = dict(view)
+            payload = view.pop(same_key(event.kind))
+        else:
+            view = marshal.dumps(view)
+            payload = None if payload is None else marshal.dumps(payload)
     except ValueError as error:
         raise Unencodable(f"event {event.kind} of call {event.call}", "tree", str(error)) from None
+    return event.call, event.kind, event.attempt, event.at, view, payload
 
 
 def refusal(batch: Batch, known: Session | None) -> CheckreinError:
@@ -105,7 +112,7 @@ class Session:
         self.body = change.body or {}
         self.parent, self.agent = look_up(self.body)
         self.numbers: list[int] = []
-        """Numbers of its events, store-wide."""
+        """Numbers of its events, store-wide, as far as somebody has asked for them."""
         self.events: list[Event] = []
         """The first of them, as far as somebody has read: with hashes."""
         self.open = not closed_because(self.state, self.rollback, self.stopped)
@@ -126,12 +133,12 @@ class Journal:
     def __init__(self) -> None:
         self.sessions: dict[str, Session] = {}
         self._order: list[Session] = []
-        # Two lists and not one of pairs: fewer objects for the garbage collector to go through.
-        self.owners: list[Session] = []
-        self.log: list[Kept] = []
-        """Event number s, and in `owners` its session, stand at place s - 1."""
+        self.log: list[Any] = []
+        """The events, `WIDTH` places for each: one list and no tuples, so that there is nothing
+        that the garbage collector goes through again and again."""
         self._calls: dict[str, list[int]] = {}
         self._calls_upto = 0
+        self._numbers_upto = 0
         self._erased: set[int] = set()
 
     def create(self, batch: Batch, change: SessionPut, undo: list[Callable[[], object]]) -> Session:
@@ -166,6 +173,15 @@ class Journal:
                     break
         return page_of(found, limit, lambda row: self.row(row[1]))
 
+    @property
+    def last(self) -> int:
+        """The number of the last event."""
+        return len(self.log) // WIDTH
+
+    def _at(self, seq: int) -> list[Any]:
+        """What is kept of an event, and its session."""
+        return self.log[(seq - 1) * WIDTH : seq * WIDTH]
+
     def select(
         self,
         session: str | None,
@@ -177,19 +193,19 @@ class Journal:
         limit: int,
     ) -> list[Event]:
         """Events in the order of their numbers."""
-        seqs: Sequence[int] = range(1, len(self.log) + 1)
+        seqs: Sequence[int] = range(1, self.last + 1)
         if call is not None:
             seqs = self._of_call(call)
         elif session is not None:
             known = self.sessions.get(session)
-            seqs = known.numbers if known else ()
+            seqs = self.numbers(known) if known else ()
         low = bisect_left(seqs, after + 1)
         high = len(seqs) if before is None else bisect_left(seqs, before)
         found: list[Event] = []
         for place in range(high - 1, low - 1, -1) if reverse else range(low, high):
             if len(found) >= limit:
                 break
-            owner, kind = self.owners[seqs[place] - 1], self.log[seqs[place] - 1][1]
+            _, kind, _, _, _, _, owner = self._at(seqs[place])
             if not kind:
                 continue  # forgotten
             if (kinds is None or kind in kinds) and session in (None, owner.id):
@@ -197,20 +213,28 @@ class Journal:
                 found.append(events[bisect_left(events, seqs[place], key=_seq_of)])
         return found
 
+    def numbers(self, session: Session) -> list[int]:
+        """The numbers of a session's events."""
+        # As with calls: a commit does not pay for it.
+        for seq in range(self._numbers_upto + 1, self.last + 1):
+            self.log[seq * WIDTH - 1].numbers.append(seq)
+        self._numbers_upto = self.last
+        return session.numbers
+
     def _of_call(self, call: str) -> Sequence[int]:
         # Indexed when somebody asks: a commit does not pay for it.
-        for index in range(self._calls_upto, len(self.log)):
-            self._calls.setdefault(self.log[index][0], []).append(index + 1)
-        self._calls_upto = len(self.log)
+        for index in range(self._calls_upto, self.last):
+            self._calls.setdefault(self.log[index * WIDTH], []).append(index + 1)
+        self._calls_upto = self.last
         return self._calls.get(call, ())
 
     def read(self, session: Session) -> list[Event]:
         """The session's events, with the hashes that are not computed yet."""
-        done = session.events
-        for n in range(len(done) + 1, len(session.numbers) + 1):
-            seq = session.numbers[n - 1]
-            call, kind, attempt, at, kept, _ = self.log[seq - 1]
-            view = _thaw(kept)
+        done, numbers = session.events, self.numbers(session)
+        for n in range(len(done) + 1, len(numbers) + 1):
+            seq = numbers[n - 1]
+            call, kind, attempt, at, kept, part, _ = self._at(seq)
+            view = _copy({**kept, same_key(kind): part}) if type(kept) is dict else _thaw(kept)
             payload = self.payload(seq)
             ref = b""
             if payload is not None:
@@ -237,17 +261,14 @@ class Journal:
 
     def payload(self, seq: int) -> Tree | Erased | None:
         """The payload of an event."""
-        if not 0 < seq <= len(self.log):
+        if not 0 < seq <= self.last:
             return None
         if seq in self._erased:
             return ERASED
-        _, kind, _, _, view, payload = self.log[seq - 1]
-        if payload is None:
-            return None
-        if payload is SAME:
-            key = same_key(kind)
-            return {key: _thaw(view)[key]}
-        return _thaw(payload)
+        _, kind, _, _, view, payload, _ = self._at(seq)
+        if type(view) is dict:
+            return _copy({same_key(kind): payload})
+        return None if payload is None else _thaw(payload)
 
     def erase(self, seqs: Iterable[int]) -> int:
         """Drop payloads; returns how many there were."""
@@ -255,8 +276,11 @@ class Journal:
         for seq in seqs:
             if self.payload(seq) is None or seq in self._erased:
                 continue
-            self.read(self.owners[seq - 1])  # the hash needs the payload once
-            self.log[seq - 1] = (*self.log[seq - 1][:5], None)
+            _, kind, _, _, view, payload, owner = self._at(seq)
+            self.read(owner)  # the hash needs the payload once
+            if type(view) is dict:
+                view = marshal.dumps({**view, same_key(kind): payload})
+            self.log[seq * WIDTH - 3 : seq * WIDTH - 1] = view, None
             self._erased.add(seq)
             erased += 1
         return erased
@@ -266,8 +290,8 @@ class Journal:
         session = self.sessions[id]
         events = self.read(session)
         length, head = len(events), events[-1].hash if events else GENESIS.hex()
-        for number in session.numbers:
-            self.log[number - 1] = ("", "", 0, 0, None, None)
+        for number in self.numbers(session):
+            self.log[(number - 1) * WIDTH : number * WIDTH - 1] = "", "", 0, 0, b"", None
         session.numbers, session.events = [], []
         self._calls, self._calls_upto = {}, 0
         return length, head

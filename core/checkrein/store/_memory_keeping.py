@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from checkrein.store import Batch, NewEvent
 from checkrein.store._rows import Page, Standing, nameless
 from checkrein.store._rules import FORGOTTEN, check_forget
 
@@ -49,7 +50,8 @@ class MemoryKeeping:
             check_forget(session, known.state, known.rollback)
             length, head = self._journal.forget(session)
             self._records.drop(session)
-        self.append(session, FORGOTTEN, "", at, {"events": length, "head": head})
+        view = {"events": length, "head": head}
+        self.commit(Batch(session, (NewEvent(FORGOTTEN, "", at, view),), at))
         return True
 
     def sweep(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -16,7 +16,7 @@ from checkrein.errors import (
     SessionClosed,
     Unencodable,
 )
-from checkrein.store import Batch, Event, NewEvent, Put, SessionPut
+from checkrein.store import Batch, Event, HoldRow, NewEvent, Put, SessionPut, SettleRow
 
 GENESIS = bytes(32)
 """What the first event of a session names as its predecessor."""
@@ -192,15 +192,26 @@ def check_batch(batch: Batch) -> None:
         check_event(event)
     for put in batch.puts:
         check_text(put.kind, put.kind, put.id, put.state, put.session, put.label)
-    for hold in batch.holds:
-        check_text("hold", hold.id, hold.account, hold.call, hold.session)
+    check_amounts(batch.holds, batch.settles)
+
+
+def check_amounts(holds: Sequence[HoldRow], settles: Sequence[SettleRow]) -> None:
+    """Refuse holds and settles that no ledger can keep."""
+    for hold in holds:
+        if not (
+            hold.id.isascii()
+            and hold.account.isascii()
+            and hold.call.isascii()
+            and hold.session.isascii()
+        ):
+            check_text("hold", hold.id, hold.account, hold.call, hold.session)
         if not 0 <= hold.amount <= MAX_AMOUNT:
             raise ConfigError(
                 f"hold {hold.id}: amount {hold.amount} is not between 0 and {MAX_AMOUNT}"
             )
         if hold.window is not None and not 1e-6 <= hold.window <= 1e9:
             raise ConfigError(f"hold {hold.id}: window {hold.window} s is not in 1e-6 to 1e9")
-    for settle in batch.settles:
+    for settle in settles:
         if not 0 <= settle.actual <= MAX_AMOUNT:
             raise ConfigError(
                 f"hold {settle.id}: actual {settle.actual} is not between 0 and {MAX_AMOUNT}"

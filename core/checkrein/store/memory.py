@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from checkrein.errors import CheckreinError, ConfigError, StoreUnavailable
 from checkrein.store import (
-    SAME,
-    Appended,
     Batch,
     Committed,
     Erased,
     Event,
+    HoldRow,
     NewEvent,
     OwnerRow,
     Page,
     Record,
+    Rollback,
     SessionRow,
+    SettleRow,
     StoreOptions,
     Tree,
     _fork,
@@ -33,9 +35,11 @@ from checkrein.store._memory_keeping import MemoryKeeping
 from checkrein.store._records import Records
 from checkrein.store._rules import (
     SINGLE,
+    check_amounts,
     check_batch,
     check_create,
     check_state,
+    check_text,
     claim_conflict,
     closed,
     duplicate,
@@ -63,11 +67,12 @@ class MemoryStore(Ledger, MemoryKeeping):
         # What every commit touches, at hand.
         self._sessions = self._journal.sessions
         self._log = self._journal.log
-        self._log_owners = self._journal.owners
-        self._single: set[tuple[str, str, int]] = set()
+        self._marks: dict[str, int] = {}
+        """What there is of each call: see `append`."""
         self._records = Records()
         self._owners: dict[str, OwnerRow] = {}
         self._version = 0
+        """The number of changes without an event."""
         self._closed = False
         self._listeners = Listeners()
         _fork.register(self)
@@ -84,21 +89,7 @@ class MemoryStore(Ledger, MemoryKeeping):
 
     def commit(self, batch: Batch, *, wait: bool = True) -> Committed:
         """Write one batch. Waits for nothing but another thread's commit."""
-        events = batch.events
-        if (
-            len(events) == 1
-            and events[0].at == batch.at
-            and not (batch.session_put is not None or batch.holds or batch.settles or batch.puts)
-            and not batch.costs
-        ):
-            one = events[0]
-            return Committed(
-                *self.append(
-                    batch.session, one.kind, one.call, one.at, one.view, one.payload, one.attempt,
-                    batch.fence, batch.admit,
-                )
-            )  # fmt: skip
-        kept = [keep(event) for event in events]
+        kept = [keep(event) for event in batch.events]
         with self._lock:
             done = self._commit_all(batch, self._sessions.get(batch.session), kept)
         if self._listeners.some:
@@ -111,52 +102,51 @@ class MemoryStore(Ledger, MemoryKeeping):
         kind: str,
         call: str,
         at: int,
-        view: Tree,
-        payload: Tree | None = None,
+        view: dict[str, Tree],
+        part: Tree,
         attempt: int = 0,
         fence: int | None = None,
         admit: bool = False,
         durable: bool = False,
-    ) -> Appended:
-        """Commit one event and nothing else."""
-        if payload is SAME and kind and call.isascii():
-            # As `keep` does it, without the call: this is the path of a plain call.
-            kept: Kept = (call, kind, attempt, at, view, SAME)
-        else:
-            kept = keep(NewEvent(kind, call, at, view, payload, attempt))
+        holds: Sequence[HoldRow] = (),
+        settles: Sequence[SettleRow] = (),
+    ) -> Rollback:
+        """Commit one event of a plain call, and its holds or settles."""
+        if not call.isascii():
+            check_text("event", call)
+        if holds or settles:
+            check_amounts(holds, settles)
+        # One bit for each attempt and kind: for a call that has just begun, the look-up is warm.
+        bit = (1 if kind == "intent" else 2) << 2 * attempt
         lock = self._lock
         lock.acquire()
         try:
-            if self._closed:
-                self._check_open()
             known = self._sessions.get(session)
             if (
-                known is None
+                self._closed
+                or known is None
                 or (fence is not None and fence < known.fence)
                 or (admit and not known.open)
             ):
+                self._check_open()
                 raise refusal(Batch(session, (NewEvent(kind, call, at, view),), at, fence), known)
-            if kind in SINGLE:
-                # One look into the set, not two: did it grow?
-                single = self._single
-                before = len(single)
-                single.add(kept[:3])
-                if len(single) == before:
-                    raise duplicate(*kept[:3])
-            log = self._log
-            log.append(kept)
-            self._log_owners.append(known)
-            seq = len(log)
-            numbers = known.numbers
-            numbers.append(seq)
+            marks = self._marks
+            seen = marks.get(call, 0)
+            if seen & bit:
+                raise duplicate(call, kind, attempt)
+            for settle in settles:
+                self._accounts.settle(settle, at)
+            if holds:
+                self._accounts.take_all(holds, at)
+            marks[call] = seen | bit
+            self._log += (call, kind, attempt, at, view, part, known)
             known.updated = at
-            self._version += 1
-            done = (seq, len(numbers) + 1, known.rollback)
+            rollback = known.rollback
         finally:
             lock.release()
         if self._listeners.some:
             self._listeners.tell()
-        return done
+        return rollback
 
     def commit_many(self, batches: Sequence[Batch]) -> list[Committed | Exception]:
         """Write several batches; each stands or falls alone."""
@@ -179,8 +169,10 @@ class MemoryStore(Ledger, MemoryKeeping):
             for step in reversed(undo):
                 step()
             raise
-        self._version += 1
-        return Committed(len(self._log), len(session.numbers) + 1, session.rollback)
+        if not kept:
+            self._version += 1
+        numbers = self._journal.numbers(session)
+        return Committed(self._journal.last, len(numbers) + 1, session.rollback)
 
     def _write(
         self,
@@ -200,16 +192,18 @@ class MemoryStore(Ledger, MemoryKeeping):
             raise closed(batch, session.state, session.rollback, session.stopped)
         check_state(batch, session.state)
         self._reserve(batch, undo)
+        accounts = self._accounts
         for settle in batch.settles:
-            self._accounts.settle(settle, batch.at, undo)
-        for index, hold in enumerate(batch.holds):
-            self._accounts.take(hold, index, batch.at, undo)
+            settled = accounts.settle(settle, batch.at)
+            if settled is not None:
+                undo.append(partial(accounts.reopen, settled))
+        if batch.holds:
+            new = accounts.take_all(batch.holds, batch.at)
+            undo.append(partial(accounts.give_back, batch.holds, new))
         for put in batch.puts:
             self._records.put(put, batch.at, undo)
         for event in kept:
-            self._log.append(event)
-            self._log_owners.append(session)
-            session.numbers.append(len(self._log))
+            self._log += (*event, session)
         for row in batch.costs:
             row.at = batch.at
             self._costs.append(row)
@@ -220,15 +214,14 @@ class MemoryStore(Ledger, MemoryKeeping):
         return session
 
     def _reserve(self, batch: Batch, undo: list[Callable[[], object]]) -> None:
-        added: list[tuple[str, str, int]] = []
-        undo.append(lambda: self._single.difference_update(added))
         for event in batch.events:
-            key = (event.call, event.kind, event.attempt)
             if event.kind in SINGLE:
-                if key in self._single:
-                    raise duplicate(*key)
-                self._single.add(key)
-                added.append(key)
+                bit = (1 if event.kind == "intent" else 2) << 2 * event.attempt
+                seen = self._marks.get(event.call, 0)
+                if seen & bit:
+                    raise duplicate(event.call, event.kind, event.attempt)
+                undo.append(partial(self._marks.__setitem__, event.call, seen))
+                self._marks[event.call] = seen | bit
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -350,8 +343,8 @@ class MemoryStore(Ledger, MemoryKeeping):
     # -- the whole -------------------------------------------------------------------------
 
     def changed(self, topic: str = "", after: int = -1) -> int:
-        """The number of changes so far."""
-        return self._version
+        """The number of changes and events so far."""
+        return self._version + self._journal.last
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` after every commit; returns how to stop that."""

@@ -22,7 +22,6 @@ from checkrein.errors import (
 )
 from checkrein.store import (
     ERASED,
-    SAME,
     Batch,
     NewEvent,
     OwnerRow,
@@ -158,22 +157,21 @@ def trees_come_back(store: Store) -> None:
 
 
 def one_event_is_appended(store: Store) -> None:
-    """`append` is `commit` of one event; `SAME` stands for a part of the view."""
+    """`append` is `commit` of a plain call's event, in parts."""
     opened(store, "s")
     view = {"arguments": {"to": "x"}, "tool": "mail"}
-    done = store.append("s", "intent", "c", 7, view, SAME, fence=0, admit=True)
-    ended = {"result": [1], "note": ""}
-    store.append("s", "outcome", "c", 8, ended, SAME, durable=True)
+    store.append("s", "intent", "c", 7, {"tool": "mail"}, {"to": "x"}, fence=0, admit=True)
+    store.append("s", "outcome", "c", 8, {"note": ""}, "y", durable=True)
     events = store.events()
-    same([(event.seq, event.n, event.view) for event in events[:1]], [(done[0], 1, view)])
-    wanted = [{"arguments": {"to": "x"}}, {"result": [1]}]
+    same([(event.seq, event.n, event.view) for event in events[:1]], [(1, 1, view)])
+    wanted = [{"arguments": {"to": "x"}}, {"result": "y"}]
     same([store.payload(event.seq) for event in events], wanted)
-    expect(DuplicateIntent, store.append, "s", "intent", "c", 9, view)
-    expect(Conflict, store.append, "unknown", "note", "", 9, view)
+    expect(DuplicateIntent, store.append, "s", "intent", "c", 9, {}, {})
+    expect(Conflict, store.append, "unknown", "intent", "d", 9, {}, {})
     store.claim("s", "me", expect=0, at=9)
-    expect(FencedOut, store.append, "s", "note", "", 9, view, fence=0)
+    expect(FencedOut, store.append, "s", "intent", "d", 9, {}, {}, fence=0)
     store.commit(Batch("s", [], 10, session_put=SessionPut(state="FAILED")))
-    expect(SessionClosed, store.append, "s", "intent", "d", 9, view, admit=True)
+    expect(SessionClosed, store.append, "s", "intent", "d", 9, {}, {}, admit=True)
     same((len(store.events()), store.verify("s")), (2, None))
 
 

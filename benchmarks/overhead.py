@@ -450,7 +450,8 @@ def main() -> None:
             "# Benchmarks", "",
             (
                 "Made by `python3 benchmarks/overhead.py --write`, which makes its own environment "
-                "(`python3 benchmarks/redaction.py` measures redaction alone), on:"
+                "(`python3 benchmarks/redaction.py` measures redaction alone, "
+                "`python3 benchmarks/adapters.py` the adapters), on:"
             ), "",
             f"> {machine()}", "",
             (

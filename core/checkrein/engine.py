@@ -24,7 +24,7 @@ from checkrein.checks import (
     misfit,
     untouched,
 )
-from checkrein.codec import decode_arguments, encode_arguments, is_flat
+from checkrein.codec import decode_arguments, encode_arguments, is_brief, is_flat
 from checkrein.entry import CURRENT, OPTIONS, Entry, inside, outermost, seen, undone_around
 from checkrein.errors import Conflict, Denied, HoldRefused
 from checkrein.execution import Execution
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["CURRENT", "OPTIONS", "Engine", "Entry", "inside", "outermost", "seen"]
 
 _EMPTY: Mapping[str, str] = MappingProxyType({})
-
 
 MOST_ATTEMPTS = 100
 """Of one run of a call: a plugin that always says Retry must not spend without end."""
@@ -92,10 +91,12 @@ class Engine:
         if not io.is_async and (tool.is_async or entry.is_async):
             refuse_on_loop(f"{tool.info.name} is async, so it")
         tree = shown = entry.arguments
-        flat = is_flat(tree)
+        private = entry.only_reads and not self.hooked and not session.pinned
+        # Nobody but `run` sees private ones: a tree that its view shows whole stands for itself.
+        flat = is_flat(tree) or (private and is_brief(tree))
         if not flat:
             tree = encode_arguments(entry.arguments, tool.opaque)
-            shown = self._thaw(tree, entry)
+            shown = self._thaw(tree, entry, private)
         elif self.hooked or session.pinned:
             # What a plugin changes in place must reach neither the record nor the tool.
             shown = dict(tree)
@@ -161,9 +162,10 @@ class Engine:
         if session.rollback_wanted and session.rollback_by == call_id:
             await self.rein.rollbacks.deferred(io, session)
 
-    def _thaw(self, tree: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
+    def _thaw(self, tree: Mapping[str, Any], entry: Entry, own: bool = False) -> dict[str, Any]:
         """Exact arguments as fresh values: what a caller or plugin changes later is not seen."""
-        return decode_arguments(tree, entry.tool.classes, entry.arguments)
+        got = entry.arguments
+        return got if own else decode_arguments(tree, entry.tool.classes, got)
 
     async def _life(
         self, io: IO, entry: Entry, call: Call, tree: dict[str, Any], flat: bool, span: Any
@@ -196,7 +198,7 @@ class Engine:
                     entry.arguments = dict(call.arguments)
                     tree = encode_arguments(call.arguments, entry.tool.opaque)
                     flat = is_flat(tree)
-            exact = tree if flat else self._thaw(tree, entry)
+            exact = tree if flat else self._thaw(tree, entry, entry.only_reads and not check)
             if check and checked is not None and not lenient:
                 if not rewritten and not untouched(call.arguments, exact, tree, entry.tool.opaque):
                     await self.refuse(io, entry, call, tree, changed_in_place(call))

@@ -69,10 +69,9 @@ class Entry:
         self.tool = tool
         self.arguments = arguments
         self.session = session
-        for name, value in settings.items():
-            if not hasattr(Entry, name):
-                raise TypeError(f"Entry has no setting {name!r}")
-            setattr(self, name, value)
+        if not settings.keys() <= _SETTINGS:
+            raise TypeError(f"Entry has no setting {sorted(settings.keys() - _SETTINGS)}")
+        self.__dict__.update(settings)
 
     kind: CallKind = "tool"
     name: str = ""
@@ -81,6 +80,8 @@ class Entry:
     """Executes the final call; None = the tool's own function."""
     is_async: bool = False
     """Whether `run` gives an awaitable."""
+    only_reads: bool = False
+    """`run` changes nothing in its arguments and hands them to nobody: it needs no copy."""
     call_id: str = ""
     """Derived from the framework's own ids, so that a resumed run finds its earlier self."""
     keyed: bool = False
@@ -135,6 +136,10 @@ class Entry:
     admit: bool = True
     fence: int | None = -1
     """-1: the session's own; None: not checked."""
+
+
+_SETTINGS = frozenset(vars(Entry))
+"""What an entry can be made with, beside its first three fields."""
 
 
 def seen(outcome: Outcome) -> Outcome:

@@ -17,11 +17,12 @@ Kinds of events
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from checkrein import accounts
 from checkrein.call import Call, Outcome, Usage
-from checkrein.codec import LONG, describe, is_flat, is_flat_value
+from checkrein.codec import LONG, describe, is_brief, is_flat, is_flat_value
 from checkrein.store import SAME, Event, HoldRow, NewEvent, Store, Tree
 from checkrein.verdicts import Measured, Sink
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from checkrein.manager import Impl
 
 UNVIEWABLE = "[unviewable]"
+
+_USAGE = tuple(field.name for field in fields(Usage))
 
 
 class Journal:
@@ -72,7 +75,7 @@ class Journal:
         return self.view(call, call.arguments, "journal")
 
     def _value(self, call: Call, value: Any) -> Tree:
-        if not self.views and is_flat_value(value):
+        if not self.views and (is_flat_value(value) or is_brief(value)):
             return value
         return self.view(call, value, "journal")
 
@@ -140,9 +143,12 @@ class Journal:
         view: dict[str, Tree] = {"state": outcome.state, "us": int(outcome.duration * 1e6)}
         payload: dict[str, Tree] | None = {}
         if outcome.error is None:
-            view["result"] = self._value(call, outcome.value)
+            value = outcome.value
+            tree, complete = encoded
+            # A container that came back uncopied is brief: it is its own view.
+            brief = tree is value and type(value) in (dict, list) and not self.views
+            view["result"] = value if brief else self._value(call, value)
             if self._keeps(call):
-                tree, complete = encoded
                 if complete:
                     payload = {"result": tree}
                 else:
@@ -333,10 +339,7 @@ def _ended(error: BaseException, paused: bool) -> str:
 
 def usage_tree(usage: Usage) -> dict[str, Tree]:
     """A usage as plain data, zeros left out."""
-    from dataclasses import fields
-
-    values = {f.name: getattr(usage, f.name) for f in fields(usage)}
-    return {name: value for name, value in values.items() if value}
+    return {name: value for name in _USAGE if (value := getattr(usage, name))}
 
 
 def is_effect(event: Event) -> bool:

@@ -58,7 +58,8 @@ class Lifecycle:
         event = rein.journal.event(
             "session_started", "", pins.kept(),
             agent=session.agent,
-            intent=rein.journal.view(_session_call(session), session.intent, "journal"),
+            intent=session.intent
+            and rein.journal.view(_session_call(session), session.intent, "journal"),
             **({"pins": pins.digest} if pins.digest else {}),
         )  # fmt: skip
         body = {

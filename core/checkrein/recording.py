@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkrein import accounts, billing
 from checkrein.call import Call, Outcome
-from checkrein.codec import describe, encode, is_flat_value
+from checkrein.codec import describe, encode, is_brief, is_flat_value
 from checkrein.entry import Entry
 from checkrein.errors import (
     CheckreinError,
@@ -137,7 +137,7 @@ class Recording:
     def encoded(self, entry: Entry, outcome: Outcome) -> tuple[Any, bool]:
         """(tree of the result, whether it is complete): never fails the call."""
         value = outcome.value
-        if is_flat_value(value):
+        if is_flat_value(value) or (entry.dump is None and is_brief(value)):
             return value, True
         try:
             return encode(entry.dump(value) if entry.dump is not None else value, "result"), True

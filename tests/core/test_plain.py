@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -9,7 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkrein import Hold, Plugin, Rein
+from checkrein.call import ToolInfo
+from checkrein.codec import describe, dumps, encode, is_brief, loads
+from checkrein.entry import Entry
 from checkrein.errors import BudgetExceeded
+from checkrein.tools import Tool
 
 
 class Watcher(Plugin):
@@ -160,6 +165,84 @@ def test_what_a_caller_changes_later_is_not_recorded() -> None:
         given["a"].append(2)
         intent = next(e for e in session.events() if e.kind == "intent")
         assert intent.view["arguments"]["x"] == {"a": [1]}
+
+
+trees = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=30),
+        st.sampled_from(["x" * 3000, "\u00e9", b"b", 2**200, Decimal(1)]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.tuples(inner),
+        st.dictionaries(
+            st.one_of(st.text(max_size=4), st.just("$cr"), st.just("k" * 101), st.integers()),
+            inner, max_size=4,
+        ),
+        inner.map(lambda v: [[[[v]]]]),
+        inner.map(lambda v: [v] * 101),
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@given(value=trees)
+@settings(deadline=None, max_examples=300)
+def test_a_brief_value_is_its_own_tree_and_its_own_view(value) -> None:
+    if is_brief(value):
+        assert encode(value) == value
+        assert describe(value) == value
+        assert loads(dumps(value)) == value
+
+
+def test_what_is_brief() -> None:
+    assert is_brief({"messages": [{"role": "user", "parts": [{"type": "text", "content": "a"}]}]})
+    for long in ("x" * 4001, ["x" * 2000] * 3, {"a": "\u00e9"}, [None] * 101, {"a": (1,)}):
+        assert not is_brief(long)
+
+
+class Seen(Plugin):
+    """Sees every call, changes nothing."""
+
+    def pre_call(self, call):
+        return None
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("text", ["short", "long " * 1000, "n\u00f6n ascii"])
+def test_arguments_that_only_reads_are_recorded_as_others(kind, text, tmp_path) -> None:
+    """An adapter's promise saves copies; it changes no record, and later changes are not seen."""
+
+    def fn(rein: Rein, only_reads: bool) -> Any:
+        given = {"messages": [{"role": "user", "parts": [{"content": text, "n": 1}]}]}
+        handed: dict[str, Any] = {}
+
+        def run(call: Any, exact: dict[str, Any]) -> Any:
+            handed.update(exact)
+            return {"role": "assistant", "parts": [{"content": text}]}
+
+        tool = Tool(ToolInfo("m"), None)
+        session = rein.current_session()
+        value = rein.enter(
+            Entry(tool, given, session, run=run, kind="model", name="m", only_reads=only_reads)
+        ).value
+        assert handed == given
+        value["parts"].append("later")
+        given["messages"][0]["parts"].append("later")
+        return value
+
+    stores = {
+        name: "memory:" if kind == "memory" else f"sqlite:///{tmp_path}/{name}.db"
+        for name in ("copied", "read", "hooked")
+    }
+    seen = [
+        recorded(Rein(store=stores["copied"]), fn, False),
+        recorded(Rein(store=stores["read"]), fn, True),
+    ]
+    assert seen[0] == seen[1]
+    assert "later" not in str(seen[0][1])
+    hooked = recorded(Rein(store=stores["hooked"], plugins=[Seen()]), fn, True)
+    assert [e[:2] for e in hooked[1]] == [e[:2] for e in seen[1][1]]
 
 
 def test_a_stopped_session_takes_no_plain_call() -> None:

@@ -35,7 +35,7 @@ from collections.abc import Mapping
 
 from checkrein.codec._classes import annotation_classes
 from checkrein.codec._decoding import decode, decode_arguments
-from checkrein.codec._describing import describe
+from checkrein.codec._describing import describe, is_brief
 from checkrein.codec._encoding import encode, encode_arguments
 from checkrein.codec._text import canonical, digest, dumps, loads
 
@@ -86,6 +86,7 @@ __all__ = [
     "dumps",
     "encode",
     "encode_arguments",
+    "is_brief",
     "is_flat",
     "is_flat_value",
     "loads",

@@ -9,6 +9,7 @@ from typing import Any
 
 from checkrein.codec._classes import Shape, shape_of, state_of
 from checkrein.codec._encoding import readable_text
+from checkrein.codec._paths import TAG
 from checkrein.store import Tree
 
 MAX_DEPTH = 8
@@ -16,6 +17,7 @@ MAX_ITEMS = 100
 MAX_KEY = 100
 """Bounds of a view; what is left out is counted in its place."""
 
+_TEXT = {str}
 _WIDE = 1 << 128
 """Integers beyond this are no amounts or ids that people read."""
 
@@ -31,6 +33,46 @@ def describe(value: Any, limit: int = 4000) -> Tree:
         return _Describer(limit).any(value, 0)
     except Exception:  # noqa: BLE001 - a view must not fail the call that it describes
         return "[unviewable]"
+
+
+def is_brief(value: object, limit: int = 4000) -> bool:
+    """Whether a value is its own tree and its own view: nothing to encode, nothing to cut.
+
+    `limit` as for `describe`. False where that would take longer to tell than to describe.
+    """
+    left = limit
+    level: list[Any] = [value]
+    for depth in range(MAX_DEPTH + 1):
+        below: list[Any] = []
+        for item in level:
+            kind = type(item)
+            if kind is str:
+                left -= len(item)
+                if not item.isascii():
+                    return False
+            elif kind is dict:
+                if depth == MAX_DEPTH or TAG in item or not {*map(type, item)} <= _TEXT:
+                    return False
+                keys = "".join(item)
+                left -= len(keys)
+                if len(item) > MAX_ITEMS or len(keys) > MAX_KEY or not keys.isascii():
+                    return False
+                below += item.values()
+            elif kind is list:
+                left -= 2 * len(item)
+                if depth == MAX_DEPTH or len(item) > MAX_ITEMS:
+                    return False
+                below += item
+            elif kind is int or kind is float:
+                left -= 8
+                if not -_WIDE < item < _WIDE:
+                    return False
+            elif item is not None and kind is not bool:
+                return False
+        if left <= 0 or not below:
+            return left > 0
+        level = below
+    return False
 
 
 class _Describer:

@@ -47,6 +47,8 @@ booked after the hold was taken. Empty: as with any other hold."""
 
 
 class _Same:
+    __slots__ = ()
+
     def __repr__(self) -> str:
         return "SAME"
 

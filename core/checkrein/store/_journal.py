@@ -10,7 +10,7 @@ from hashlib import sha256
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from checkrein.codec import dumps
+from checkrein.codec import SCALARS, dumps, is_flat
 from checkrein.errors import CheckreinError, Conflict, Unencodable
 from checkrein.store import (
     ERASED,
@@ -25,6 +25,7 @@ from checkrein.store import (
     SessionRow,
     SessionState,
     Tree,
+    payload_of,
     same_key,
 )
 from checkrein.store._paging import page_of, place_of
@@ -65,6 +66,11 @@ def _copy(tree: Any) -> Tree:
     return _thaw(marshal.dumps(tree))
 
 
+def _is_frozen(shown: Any) -> bool:
+    """Whether nobody can change what the view of a plain call shows: no container lies in it."""
+    return is_flat(shown) if type(shown) is dict else type(shown) in SCALARS
+
+
 def keep(event: NewEvent) -> Kept:
     """What is kept of an event. Raises `Unencodable` for a view or payload that is no tree."""
     if not event.kind or not event.call.isascii():
@@ -72,13 +78,13 @@ def keep(event: NewEvent) -> Kept:
     view: Any = event.view
     payload = event.payload
     try:
-        if payload is SAME:
+        if payload is SAME and _is_frozen(view[same_key(event.kind)]):
             # What such a view shows is its writer's own: nobody can change it any more.
             view = dict(view)
             payload = view.pop(same_key(event.kind))
         else:
             view = marshal.dumps(view)
-            payload = None if payload is None else marshal.dumps(payload)
+            payload = None if payload is None else marshal.dumps(payload_of(event))
     except ValueError as error:
         raise Unencodable(f"event {event.kind} of call {event.call}", "tree", str(error)) from None
     return event.call, event.kind, event.attempt, event.at, view, payload

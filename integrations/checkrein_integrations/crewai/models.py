@@ -131,6 +131,7 @@ class ModelCall:
             name=name,
             run=run,
             is_async=is_async,
+            only_reads=True,
             call_id=key,
             keyed=bool(key) and self.rein.journal.record == "all",
             task=self.task,

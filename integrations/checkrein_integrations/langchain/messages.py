@@ -35,8 +35,11 @@ _REASONING = {"thinking": "thinking", "reasoning": "reasoning"}
 
 def role_of(message: BaseMessage) -> str:
     """The GenAI role of a message."""
-    kind = message.type.removesuffix("MessageChunk").lower()
-    return _ROLES.get(kind, kind)
+    role = _ROLES.get(message.type)
+    if role is None:
+        kind = message.type.removesuffix("MessageChunk").lower()
+        role = _ROLES.get(kind, kind)
+    return role
 
 
 def block_parts(content: Any) -> list[Part]:

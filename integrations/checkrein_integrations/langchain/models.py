@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from langchain.agents.middleware.types import ExtendedModelResponse, ModelResponse
-from langchain_core.messages import AIMessage, message_to_dict, messages_from_dict
+from langchain_core.messages import AIMessage
 from langgraph.config import get_config
 
 from checkrein._io import finish
@@ -21,7 +21,7 @@ from checkrein_integrations.langchain.channels import Channels
 from checkrein_integrations.langchain.execution import RUNNING, Execution
 from checkrein_integrations.langchain.gate import Gate
 from checkrein_integrations.langchain.keys import call_key, place_of
-from checkrein_integrations.langchain.results import Stored
+from checkrein_integrations.langchain.results import Stored, kept_of, loaded_message
 from checkrein_integrations.langchain.sessions import Runs
 from checkrein_integrations.langchain.signals import SIGNALS, ending
 from checkrein_integrations.langchain.streams import filtering
@@ -236,6 +236,7 @@ class _Job:
 
     def _entry(self, run: Callable[..., Any], is_async: bool) -> Entry:
         self.result = self.answer = self.told = self.spent = None
+        keyed = self.keyed and self.gate.rein.journal.record == "all"
         return Entry(
             tool=self.gate.tool(self.model),
             arguments=dict(self.arguments),
@@ -244,13 +245,15 @@ class _Job:
             name=self.model,
             run=run,
             is_async=is_async,
+            only_reads=True,
             call_id=self.key,
-            keyed=self.keyed and self.gate.rein.journal.record == "all",
+            keyed=keyed,
             labels=self.labels,
             can_suspend=self.suspends,
             signals=SIGNALS,
-            dump=self._dump,
-            load=_loaded,
+            # Of a call that no later run can meet again, the one shape is enough.
+            dump=self._dump if keyed else None,
+            load=_loaded if keyed else None,
             usage=self._usage,
             paid=self._paid,
         )
@@ -317,7 +320,7 @@ class _Job:
         others = _messages_in(self.result)
         if message is None or len(others) > 1 or isinstance(self.result, ExtendedModelResponse):
             raise Unencodable("result", type(self.result).__name__)
-        return {"langchain": message_to_dict(message)}
+        return {"langchain": kept_of(message)}
 
     def _answer(self, value: Any) -> AIMessage | None:
         """The answer after plugins replaced it, or parts of it."""
@@ -385,4 +388,4 @@ def _swapped(result: Any, old: AIMessage, new: Any) -> Any:
 
 
 def _loaded(kept: Any) -> Any:
-    return Stored(messages_from_dict([kept["langchain"]])[0])
+    return Stored(loaded_message(kept["langchain"]))

@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from langchain_core.messages import BaseMessage, ToolMessage, message_to_dict, messages_from_dict
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    ToolMessage,
+    message_to_dict,
+    messages_from_dict,
+)
 from langgraph.types import Command
 
 from checkrein.errors import Unencodable
@@ -151,6 +157,21 @@ def _dump_value(value: Any) -> Any:
     if not is_plain(value):
         raise Unencodable("result.update", type(value).__name__)
     return {"plain": value}
+
+
+def kept_of(message: BaseMessage) -> dict[str, Any]:
+    """A message as plain data, for `loaded_message`."""
+    if type(message) is AIMessage and not message.__pydantic_extra__:
+        # A third of the price of `message_to_dict`, and a third of its size.
+        return {"ai": {k: v for k, v in message.__dict__.items() if v and k != "type"}}
+    return message_to_dict(message)
+
+
+def loaded_message(kept: Mapping[str, Any]) -> BaseMessage:
+    """The message that `kept_of` kept."""
+    if "ai" in kept:
+        return AIMessage(**{"content": "", **kept["ai"]})
+    return messages_from_dict([dict(kept)])[0]
 
 
 def loaded(value: Any) -> Any:

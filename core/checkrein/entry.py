@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +115,12 @@ class Entry:
     """Reads what the call used from its result, in place of the tool's own `usage`."""
     paid: Callable[[], Usage | None] | None = None
     """What a model call used that ended in an error: an answer that was blocked is paid for."""
+    said: Callable[[], str | None] | None = None
+    """What came of a streamed answer that broke off, or whose usage nobody reported: its tokens
+    are counted. None where the provider's report stands, and where nothing came."""
+    stream: Callable[[Call, dict[str, Any], float | None], Awaitable[Any]] | None = None
+    """Executes the final call piece by piece, in place of `run`; its third argument is the
+    timeout, and it raises `Abandoned` where that is over."""
     left: Callable[[], Future[Any] | None] | None = None
     """The end of a tool that goes on in a thread of the framework after its call was given up."""
     approved: tuple[str, ...] = ()

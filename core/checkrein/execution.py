@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from checkrein._io import Abandoned, finish, in_thread, is_awaitable
 from checkrein.call import Call, Outcome, Usage, new_outcome
 from checkrein.codec import decode_arguments
+from checkrein.counting import counted
 from checkrein.entry import CURRENT, OPTIONS, Entry
 from checkrein.errors import (
     CheckreinError,
@@ -90,6 +91,9 @@ class Execution:
                 # are refused when they are built
                 if is_awaitable(value):
                     value = await self._awaited(io, value)
+            elif entry.stream is not None:
+                own = dict(exact) if exact is tree else exact
+                value = await entry.stream(call, own, timeout)
             else:
                 value = await io.call(
                     self._thunk(entry, call, exact, tree),
@@ -176,6 +180,8 @@ class Execution:
         elif (read := entry.usage or tool.usage) is not None:
             report = read
             usage = self._usage(entry, lambda: report(value))
+        if entry.said is not None and not entry.unreadable and (text := entry.said()) is not None:
+            usage = counted(call.arguments, text, usage)
         outcome = new_outcome(state, value, error, usage, None, None, elapsed, call.attempt, "call")
         if self.measures:
             outcome = self.journal.measured(self.measures, call, outcome)

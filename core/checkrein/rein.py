@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 from checkrein._io import finish
-from checkrein.assembly import Assembly
-from checkrein.call import Usage
 from checkrein.entry import CURRENT, Entry, seen, undone_around
 from checkrein.errors import SessionClosed
-from checkrein.model_call import model_entry
+from checkrein.model_call import Models
 from checkrein.options import applied
 from checkrein.session import ACTIVE, Session, active
 from checkrein.settings import check_choices
@@ -30,7 +28,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Rein(Assembly):
+class Rein(Models):
     """One supervision layer: its plugins, its store, its tools.
 
     Raises `ConfigError` (and `PluginError`) for settings that cannot be used and
@@ -145,64 +143,6 @@ class Rein(Assembly):
     async def aenter(self, entry: Entry) -> Any:
         """The async twin of `enter`."""
         return await self.engine.run(self.async_io, entry)
-
-    def model_call(
-        self,
-        fn: Callable[..., T],
-        *,
-        model: str,
-        messages: Sequence[Any],
-        system: Any = None,
-        tools: Sequence[Any] = (),
-        usage: Callable[[Any], Usage | None] | None = None,
-    ) -> T:
-        """Call a model in a loop of one's own: `fn(model=, system=, messages=, tools=)`.
-
-        `messages` has the OpenTelemetry GenAI form: `{"role", "parts": [{"type": "text",
-        "content": ...}, ...]}`. `usage` reads a `Usage` from the response.
-        """
-        entry = model_entry(self.current_session(), fn, model, messages, system, tools, usage)
-        return cast("T", finish(self.engine.run(self.sync_io, entry)).value)
-
-    @overload
-    async def amodel_call(
-        self,
-        fn: Callable[..., Awaitable[T]],
-        *,
-        model: str,
-        messages: Sequence[Any],
-        system: Any = None,
-        tools: Sequence[Any] = (),
-        usage: Callable[[Any], Usage | None] | None = None,
-    ) -> T: ...
-
-    @overload
-    async def amodel_call(
-        self,
-        fn: Callable[..., T],
-        *,
-        model: str,
-        messages: Sequence[Any],
-        system: Any = None,
-        tools: Sequence[Any] = (),
-        usage: Callable[[Any], Usage | None] | None = None,
-    ) -> T: ...
-
-    async def amodel_call(
-        self,
-        fn: Callable[..., Any],
-        *,
-        model: str,
-        messages: Sequence[Any],
-        system: Any = None,
-        tools: Sequence[Any] = (),
-        usage: Callable[[Any], Usage | None] | None = None,
-    ) -> Any:
-        """The async twin of `model_call`."""
-        entry = model_entry(
-            self.current_session(), cast("Any", fn), model, messages, system, tools, usage
-        )
-        return (await self.engine.run(self.async_io, entry)).value
 
     def options(
         self, *, timeout: float | None = None, labels: Mapping[str, str] | None = None

@@ -33,6 +33,7 @@ from pydantic import AfterValidator, Field, StrictStr
 from checkrein import _config_file
 from checkrein._config_file import Document
 from checkrein.errors import ConfigError
+from checkrein.usage import tier_of
 from checkrein_plugins._config import Dollars, Positive, Settings, Text, read
 from checkrein_plugins._rates import BASE, Price, filled, units
 
@@ -48,15 +49,6 @@ _CODES = (
 )
 CURRENCIES = frozenset(_CODES.split())
 """Codes of ISO 4217 that are in use."""
-
-STANDARD = frozenset(("", "standard", "default", "auto", "on_demand", "none"))
-"""What providers call the tier that is billed at the ordinary price."""
-
-
-def tier_of(name: str) -> str:
-    """A service tier by its plain name; empty for the standard one."""
-    folded = name.strip().lower()
-    return "" if folded in STANDARD else folded
 
 
 def _currency(value: str) -> str:

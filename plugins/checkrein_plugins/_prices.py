@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from checkrein_plugins._overlay import Overlay, Own, overlay_of, tier_of
+from checkrein.usage import tier_of
+from checkrein_plugins._overlay import Overlay, Own, overlay_of
 from checkrein_plugins._patterns import globs, is_glob
 from checkrein_plugins._rates import Price, compiled
 

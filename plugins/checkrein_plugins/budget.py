@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, Never
 
 from checkrein.call import Call
+from checkrein.counting import input_tokens, output_tokens
 from checkrein.errors import ConfigError
 from checkrein.hooks import Plugin
 from checkrein.verdicts import Deny, Hold, PreOne, PreVerdict, Rewrite
@@ -28,7 +29,6 @@ from checkrein_plugins._budget_settings import (
 )
 from checkrein_plugins._calendar import Calendar
 from checkrein_plugins._config import MOST_STORED, listed, read, refuse_unknown
-from checkrein_plugins._estimate import input_tokens, output_tokens
 from checkrein_plugins._money import ToolPrices
 from checkrein_plugins._prices import Prices, book_of
 from checkrein_plugins._soft import Soft, check_steps

@@ -21,12 +21,11 @@ from pydantic import Field
 
 from checkrein.call import Call, Outcome, Usage
 from checkrein.hooks import Plugin
+from checkrein.usage import check_usage, tier_of, usage_of
 from checkrein.verdicts import Deny, Measured, PreVerdict
 from checkrein_plugins._config import MOST_STORED, Settings, read, refuse_unknown
 from checkrein_plugins._money import ToolPrices
-from checkrein_plugins._overlay import tier_of
 from checkrein_plugins._prices import Price, PriceBook, Prices, book_of
-from checkrein_plugins._usage import check_usage, usage_of
 
 if TYPE_CHECKING:
     from checkrein.rein import Rein

@@ -69,7 +69,9 @@ def test_plain_has_no_stream() -> None:
 
     with Rein(plugins=[type("W", (Watches, Plugin), {})()]) as rein, rein.session():
         rein.model_call(lambda **given: "an answer", model="m", messages=[])
-    assert opened == []
+        assert opened == []
+        list(rein.model_stream(lambda **given: ["an answer"], model="m", messages=[]))
+        assert opened == ["text"]
 
 
 def test_the_page_names_every_scenario_and_every_difference(root: Path) -> None:

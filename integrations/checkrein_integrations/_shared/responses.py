@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from checkrein.errors import ConfigError
+from checkrein.streams.fields import get, with_fields
 
 Part = dict[str, Any]
 
@@ -97,18 +98,6 @@ class Told:
 def told_input(given: str | Sequence[Any]) -> Told:
     """The input of a request: a text, or items."""
     return Told([{"role": "user", "content": given}] if isinstance(given, str) else given)
-
-
-def get(item: Any, key: str) -> Any:
-    """A field of an item, dict or object; None where it has none."""
-    return item.get(key) if isinstance(item, Mapping) else getattr(item, key, None)
-
-
-def with_fields(item: Any, /, **fields: Any) -> Any:
-    """A copy of an item with other fields."""
-    if isinstance(item, Mapping):
-        return {**item, **fields}
-    return item.model_copy(update=fields)
 
 
 def arguments_of(text: Any) -> Any:

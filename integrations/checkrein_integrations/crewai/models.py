@@ -140,6 +140,7 @@ class ModelCall:
             load=self._load,
             usage=self._usage,
             paid=lambda: self._usage(None),
+            said=self._said,
         )
 
     def _start(
@@ -221,6 +222,11 @@ class ModelCall:
         self.answer = delivery.filtered(answer)
         self.told = answers.told(self.answer)
         return self.told
+
+    def _said(self) -> str | None:
+        """What came of a stream whose usage nobody reported."""
+        came = self.delivery.came if self.delivery is not None else []
+        return "".join(came) if came and not self.usage else None
 
     def _usage(self, value: Any) -> Usage | None:
         metrics = UsageMetrics.from_provider_dict(self.usage) if self.usage else None

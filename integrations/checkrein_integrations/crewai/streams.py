@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from checkrein.errors import Denied
+from checkrein.streams.filters import Channels
 from checkrein_integrations._shared import chat
-from checkrein_integrations._shared.channels import Channels
 from checkrein_integrations.crewai import answers
 from checkrein_integrations.crewai.signals import ending
 
@@ -43,6 +43,8 @@ class Delivery:
         self._calls: dict[Any, tuple[dict[str, Any], Emit]] = {}
         self.streams = False
         """The model was asked to stream."""
+        self.came: list[str] = []
+        """What the model wrote, before it was filtered."""
 
     def _new(self) -> Channels:
         return Channels(self._call, self._openers, _refused)
@@ -58,6 +60,7 @@ class Delivery:
 
     def feed(self, channel: str, chunk: str, fields: dict[str, Any], emit: Emit) -> None:
         """Tell of what may be told of a chunk."""
+        self.came.append(chunk)
         if not self._openers:
             emit(chunk=chunk, **fields)
             return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.messages import AIMessage
 
 from checkrein.errors import Denied
-from checkrein_integrations._shared import channels as shared
+from checkrein.streams import filters
 from checkrein_integrations.langchain.signals import ending
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def _refused(denied: Denied) -> Denied:
     return ending(denied)
 
 
-class Channels(shared.Channels):
+class Channels(filters.Channels):
     """The channels of one answer of a chat model."""
 
     def __init__(self, call: Call, openers: Sequence[Impl]) -> None:

@@ -24,7 +24,7 @@ from checkrein_integrations.langchain.keys import call_key, place_of
 from checkrein_integrations.langchain.results import Stored, kept_of, loaded_message
 from checkrein_integrations.langchain.sessions import Runs
 from checkrein_integrations.langchain.signals import SIGNALS, ending
-from checkrein_integrations.langchain.streams import filtering
+from checkrein_integrations.langchain.streams import filtering, written
 
 if TYPE_CHECKING:
     from checkrein import Rein
@@ -157,6 +157,7 @@ class _Job:
     __slots__ = (
         "answer",
         "arguments",
+        "came",
         "gate",
         "key",
         "keyed",
@@ -205,6 +206,7 @@ class _Job:
         self.answer: AIMessage | None = None
         self.told: Any = None
         self.spent: Usage | None = None
+        self.came: list[str] = []
 
     def entry(self, handler: Callable[[Any], Any]) -> Entry:
         """The entry of a sync call."""
@@ -236,6 +238,7 @@ class _Job:
 
     def _entry(self, run: Callable[..., Any], is_async: bool) -> Entry:
         self.result = self.answer = self.told = self.spent = None
+        self.came = []
         keyed = self.keyed and self.gate.rein.journal.record == "all"
         return Entry(
             tool=self.gate.tool(self.model),
@@ -255,7 +258,8 @@ class _Job:
             dump=self._dump if keyed else None,
             load=_loaded if keyed else None,
             usage=self._usage,
-            paid=self._paid,
+            paid=lambda: self.spent,
+            said=self._said,
         )
 
     def _changed(self, call: Call, exact: Mapping[str, Any]) -> Any:
@@ -308,9 +312,12 @@ class _Job:
     def _reported(self, message: Any) -> None:
         """A whole answer, or a piece of one, that has not been filtered yet."""
         self.spent = usage_of(message) or self.spent
+        self.came += written(message)
 
-    def _paid(self) -> Usage | None:
-        return self.spent
+    def _said(self) -> str | None:
+        """What came of an answer that was broken off before it told its usage."""
+        told = self.answer is not None or self.spent is not None
+        return None if told or not self.came else "".join(self.came)
 
     def _usage(self, value: Any) -> Usage | None:
         return None if self.answer is None else usage_of(self.answer)

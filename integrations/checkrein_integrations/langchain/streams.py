@@ -253,6 +253,12 @@ class FilteredChatModel(BaseChatModel):
             channels.abort()
 
 
+def written(message: Any) -> list[str]:
+    """What the model wrote in a message or a chunk of one: text, and arguments of calls."""
+    calls = getattr(message, "tool_call_chunks", ())
+    return [str(message.text), *(piece.get("args") or "" for piece in calls)]
+
+
 def _reported(chunk: ChatGenerationChunk, run_manager: Any) -> ChatGenerationChunk:
     if run_manager is not None:
         run_manager.on_llm_new_token(chunk.text, chunk=chunk)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from checkrein.call import ToolInfo, Usage
 from checkrein.engine import Entry
 from checkrein.errors import CheckreinError, ConfigError
+from checkrein.streams.fields import get
+from checkrein.streams.filters import Channels
+from checkrein.streams.responses import Answer
 from checkrein.tools import Tool
-from checkrein_integrations._shared.channels import Channels
-from checkrein_integrations._shared.response_stream import Answer
-from checkrein_integrations._shared.responses import created, get, told_input
+from checkrein_integrations._shared.responses import created, told_input
 from checkrein_integrations.openai_agents import answers
 from checkrein_integrations.openai_agents.framework import (
     CallModelData,
@@ -229,6 +230,8 @@ class ModelJob:
         self.received: ModelResponse | None = None
         self.message: Any = None
         self.spent: Usage | None = None
+        self.came: list[str] = []
+        """What the model wrote in a stream, before it was filtered."""
 
     def _labels(self) -> dict[str, str]:
         outside = [
@@ -267,6 +270,7 @@ class ModelJob:
             load=lambda kept: Stored(answers.loaded(kept)),
             usage=lambda value: self.spent,
             paid=lambda: self.spent,
+            said=lambda: "".join(self.came) if self.came and self.spent is None else None,
         )
 
     def channels(self, call: Call) -> Channels:
@@ -276,6 +280,7 @@ class ModelJob:
     def changed(self, call: Call, exact: Mapping[str, Any]) -> tuple[Model, dict[str, Any]]:
         """The model and the request for the call that the plugins left."""
         self.received = self.message = self.spent = None
+        self.came = []
         before, request = self.arguments, self.request
         changes: dict[str, Any] = {}
         if exact["messages"] != before["messages"]:

@@ -13,7 +13,8 @@ from typing_extensions import TypedDict
 from checkrein._io import finish, refuse_on_loop
 from checkrein.errors import ConfigError
 from checkrein.session import ACTIVE, active
-from checkrein_integrations._shared.responses import arguments_of, get
+from checkrein.streams.fields import get
+from checkrein_integrations._shared.responses import arguments_of
 from checkrein_integrations.openai_agents import states
 from checkrein_integrations.openai_agents.framework import (
     RunConfig,

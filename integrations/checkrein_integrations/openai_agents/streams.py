@@ -15,8 +15,9 @@ from openai.types.responses import (
 )
 
 from checkrein.errors import CheckreinError, Denied
-from checkrein_integrations._shared.response_stream import Delivery, shows
-from checkrein_integrations._shared.responses import get, with_fields
+from checkrein.streams.chunks import pieces_of
+from checkrein.streams.fields import get, with_fields
+from checkrein.streams.responses import Delivery, shows
 from checkrein_integrations._shared.retracting import AnswerRetracted
 from checkrein_integrations.openai_agents.framework import ModelResponse, Usage
 from checkrein_integrations.openai_agents.signals import final
@@ -110,6 +111,7 @@ class Streamed:
         return job.take(_response(self._last, self._kept))
 
     def _count(self, event: Any, model: str) -> None:
+        self._job.came.extend(piece.text for piece in pieces_of(event) or ())
         from checkrein_integrations.openai_agents.models import usage_of
 
         response = get(event, "response")

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from checkrein.call import Call, ToolInfo, Usage
+from checkrein.counting import text_tokens
 from checkrein.entry import Entry
 from checkrein.errors import CheckreinError, ConfigError, WouldBlock
 from checkrein.tools import Tool, is_async_callable
-from checkrein_plugins._estimate import BYTES_PER_TOKEN
+from checkrein.usage import usage_of
 from checkrein_plugins._objects import load_object
-from checkrein_plugins._usage import usage_of
 
 if TYPE_CHECKING:
     from checkrein.rein import Rein
@@ -171,10 +171,7 @@ class Judge:
         except (ValueError, ConfigError):
             usage = None
         if usage is None:
-            sizes = [
-                -(-len(t.encode("utf-8", "replace")) // BYTES_PER_TOKEN) for t in (question, text)
-            ]
-            usage = Usage(sizes[0], sizes[1], estimated=True)
+            usage = Usage(text_tokens(question), text_tokens(text), estimated=True)
         used.append(usage)
         return text
 

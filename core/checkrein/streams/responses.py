@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from checkrein_integrations._shared.responses import get, with_fields
+from checkrein.streams.fields import get, with_fields
 
 if TYPE_CHECKING:
-    from checkrein_integrations._shared.channels import Channels
+    from checkrein.streams.filters import Channels
 
 _DELTAS = {
     "response.output_text.delta": ("text", "content_index"),

@@ -19,11 +19,19 @@ from typing import Any
 
 from checkrein.call import Usage
 from checkrein.errors import ConfigError
-from checkrein_plugins._overlay import tier_of
+
+STANDARD = frozenset(("", "standard", "default", "auto", "on_demand", "none"))
+"""What providers call the tier that is billed at the ordinary price."""
 
 _PROVIDERS = ("", "openai", "anthropic", "google", "langchain")
 _USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata")
 _COUNT_KEYS = ("input_tokens", "prompt_tokens", "promptTokenCount", "prompt_token_count")
+
+
+def tier_of(name: str) -> str:
+    """A service tier by its plain name; empty for the standard one."""
+    folded = name.strip().lower()
+    return "" if folded in STANDARD else folded
 
 
 def usage_of(response: Any, provider: str = "") -> Usage | None:

@@ -1,11 +1,12 @@
-"""How large a model call may get, before it is made."""
+"""Tokens as they can be told from texts: before a call is made, and where nobody reported them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from checkrein.call import Call
+from checkrein.call import Call, Usage
 
 BYTES_PER_TOKEN = 4
 """English text has about four characters to a token. Counted in UTF-8 bytes, so that scripts
@@ -47,6 +48,26 @@ def input_tokens(arguments: Mapping[str, Any]) -> int:
         elif value is not None:
             size += len(str(value))
     return tokens - (-size // BYTES_PER_TOKEN)
+
+
+def text_tokens(text: str) -> int:
+    """An estimate of the tokens of a text."""
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+    return -(-size // BYTES_PER_TOKEN)
+
+
+def counted(arguments: Mapping[str, Any], text: str, usage: Usage | None) -> Usage:
+    """The usage of an answer that broke off, or whose tokens nobody reported.
+
+    `text`: what came of it. `usage`: what was reported on the way, which is not lowered.
+    """
+    known = usage or Usage()
+    return replace(
+        known,
+        input_tokens=known.input_tokens or input_tokens(arguments),
+        output_tokens=max(known.output_tokens, text_tokens(text)),
+        estimated=True,
+    )
 
 
 def output_tokens(call: Call, default: int) -> int:

@@ -1,0 +1,1 @@
+"""Streamed answers: filtered on their way out, counted, and recorded like any other."""

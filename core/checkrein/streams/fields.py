@@ -1,0 +1,48 @@
+"""Fields of a provider's chunks and items, which are dicts or objects of an SDK."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def get(item: Any, key: str) -> Any:
+    """A field of an item, dict or object; None where it has none."""
+    return item.get(key) if isinstance(item, Mapping) else getattr(item, key, None)
+
+
+def with_fields(item: Any, /, **fields: Any) -> Any:
+    """A copy of an item with other fields."""
+    if isinstance(item, Mapping):
+        return {**item, **fields}
+    return item.model_copy(update=fields)
+
+
+def found(item: Any, path: Sequence[str | int]) -> Any:
+    """What stands at `path`; None where there is nothing."""
+    for key in path:
+        if isinstance(key, int):
+            item = item[key] if isinstance(item, Sequence) and key < len(item) else None
+        else:
+            item = get(item, key)
+        if item is None:
+            return None
+    return item
+
+
+def replaced(item: Any, path: Sequence[str | int], value: Any) -> Any:
+    """A copy of `item` with `value` at `path`; nothing else changes."""
+    if not path:
+        return value
+    key, rest = path[0], path[1:]
+    if isinstance(key, int):
+        made = list(item)
+        made[key] = replaced(item[key], rest, value)
+        return made
+    new = replaced(get(item, key), rest, value)
+    if isinstance(item, Mapping) or hasattr(item, "model_copy"):
+        return with_fields(item, **{key: new})
+    made_ = copy.copy(item)
+    setattr(made_, key, new)
+    return made_

@@ -1,0 +1,324 @@
+"""A streamed model call in a loop of one's own: the engine suspends at each chunk.
+
+The engine is a coroutine. Where the model would run it takes the provider's chunks one by one
+and suspends with each that may be delivered; whoever iterates resumes it. So the call has its
+intent, its holds and its outcome like any other, and one that is given up in the middle is
+recorded, and paid for, as far as it came.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Self
+
+from checkrein._io import Abandoned, is_awaitable
+from checkrein.errors import ConfigError, WouldBlock
+from checkrein.streams.delivery import Delivery, text_of, with_whole
+from checkrein.streams.filters import Channels
+
+if TYPE_CHECKING:
+    from checkrein.call import Call, Outcome, Usage
+    from checkrein.entry import Entry
+    from checkrein.errors import Denied
+    from checkrein.rein import Rein
+
+
+class _Chunk:
+    """Awaited where a chunk may be delivered; the engine goes on once it was taken."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __await__(self) -> Generator[_Chunk, None, None]:
+        yield self
+
+
+class _Step:
+    """Awaited to run the engine up to its next chunk; what else it waits for goes to the loop."""
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context,
+        error: BaseException | None = None,
+    ) -> None:  # fmt: skip
+        self._coroutine = coroutine
+        self._context = context
+        self._error = error
+
+    def __await__(self) -> Generator[Any, Any, _Chunk | None]:
+        resume: Callable[..., Any] = self._coroutine.send
+        given: Any = None
+        if self._error is not None:
+            resume, given = self._coroutine.throw, self._error
+        while True:
+            try:
+                waits_for = self._context.run(resume, given)
+            except StopIteration:
+                return None
+            if type(waits_for) is _Chunk:
+                return waits_for
+            try:
+                resume, given = self._coroutine.send, (yield waits_for)
+            except BaseException as error:  # noqa: BLE001 - cancelled: the engine has to know
+                resume, given = self._coroutine.throw, error
+
+
+class _Streaming:
+    """One streamed model call, between the engine and whoever reads it.
+
+    It knows nothing of its reader: a stream that nobody holds any more is then closed at once.
+    """
+
+    def __init__(
+        self,
+        rein: Rein,
+        entry: Entry,
+        fn: Callable[..., Any],
+        usage: Callable[[list[Any]], Usage | None] | None,
+        *,
+        is_async: bool,
+    ) -> None:
+        self.outcome: Outcome | None = None
+        self._rein = rein
+        self._entry = entry
+        self._fn = fn
+        self._is_async = is_async
+        chains = rein.plugins.chains
+        self._openers = chains["open_stream"]
+        filtering = {impl.plugin for impl in self._openers}
+        self._hold = any(impl.plugin not in filtering for impl in chains["post_call"])
+        self._kept: list[Any] = []
+        self._own_usage = usage
+        self._chunks: list[Any] = []
+        self._delivery = Delivery(None)
+        self._complete = False
+        self._value: Any = None
+        entry.stream = self._run
+        entry.usage = lambda value: self._used()
+        entry.paid = self._used
+        entry.said = self._said
+
+    # -- what is known of it
+
+    def _used(self) -> Usage | None:
+        if self._own_usage is not None:
+            return self._own_usage(self._chunks)
+        return self._delivery.usage()
+
+    def _said(self) -> str | None:
+        """None where the provider's report stands, and where nothing came."""
+        if not self._delivery.begun:
+            return None
+        with suppress(Exception):  # a usage that cannot be read is reported by whoever reads it
+            if self._complete and self._used() is not None:
+                return None
+        return self._delivery.said()
+
+    # -- the engine's side
+
+    async def _run(self, call: Call, exact: dict[str, Any], timeout: float | None) -> Any:
+        """Call the model and deliver its chunks; the message that they add up to."""
+        channels = Channels(call, self._openers, _as_it_is) if self._openers else None
+        delivery = self._delivery = Delivery(channels)
+        self._complete = False
+        self._kept, self._chunks = [], []
+        source = self._fn(model=call.name, **exact)
+        try:
+            if is_awaitable(source):
+                self._needs_loop()
+                source = await source
+            if hasattr(source, "__aiter__"):
+                self._needs_loop()
+                await self._read(delivery, source.__aiter__(), timeout)
+            else:
+                await self._take(delivery, iter(source), timeout)
+            for out in delivery.end():
+                await self._give(out)
+            self._complete = True
+        except BaseException:
+            delivery.abort()
+            raise
+        finally:
+            await _close(source)
+        self._value = delivery.message()
+        return self._value
+
+    def _needs_loop(self) -> None:
+        if not self._is_async:
+            raise WouldBlock("this model's stream is async: use amodel_stream")
+
+    async def _take(self, delivery: Delivery, source: Iterator[Any], timeout: float | None) -> None:
+        waited = 0.0
+        while True:
+            started = time.perf_counter()
+            try:
+                chunk = next(source)
+            except StopIteration:
+                return
+            waited += time.perf_counter() - started
+            await self._pass(delivery, chunk)
+            if timeout is not None and waited > timeout:
+                raise Abandoned
+
+    async def _read(
+        self, delivery: Delivery, source: AsyncIterator[Any], timeout: float | None
+    ) -> None:
+        import asyncio
+
+        left = timeout
+        while True:
+            started = time.perf_counter()
+            try:
+                # Only what the provider takes counts, not what is done with its chunks.
+                async with asyncio.timeout(left):
+                    chunk = await anext(source)
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                if left is None:
+                    raise
+                raise Abandoned from None
+            if left is not None:
+                left = max(0.0, left - (time.perf_counter() - started))
+            await self._pass(delivery, chunk)
+
+    async def _pass(self, delivery: Delivery, chunk: Any) -> None:
+        if self._own_usage is not None:
+            self._chunks.append(chunk)
+        for out in delivery.feed(chunk):
+            await self._give(out)
+
+    async def _give(self, out: Any) -> None:
+        if self._hold:
+            self._kept.append(out)
+            return
+        # Somebody has seen it: neither another attempt nor another answer can take its place.
+        self._entry.happened = True
+        await _Chunk(out)
+
+    async def _engine(self) -> None:
+        outcome = await self._rein.engine.run(
+            self._rein.async_io if self._is_async else self._rein.sync_io, self._entry
+        )
+        self.outcome = outcome
+        if outcome.value is self._value and outcome.source == "call":
+            for out in self._kept:
+                await _Chunk(out)
+        elif self._hold or outcome.source != "call":
+            text = text_of(outcome.value)
+            if text is None:
+                raise ConfigError("a plugin answered a streamed model call with something else "
+                                  "than a text or a message {'role', 'parts'}")  # fmt: skip
+            for out in with_whole(self._kept, text):
+                await _Chunk(out)
+
+    # -- the reader's side
+
+    def pieces(self) -> Generator[Any, None, None]:
+        coroutine, context = self._engine(), contextvars.copy_context()
+        resume: Callable[..., Any] = coroutine.send
+        given: Any = None
+        while True:
+            try:
+                chunk = context.run(resume, given)
+            except StopIteration:
+                return
+            try:
+                yield chunk.value
+                resume, given = coroutine.send, None
+            except BaseException as error:  # noqa: BLE001 - given up: the engine records it
+                resume, given = coroutine.throw, error
+
+    async def apieces(self) -> AsyncIterator[Any]:
+        coroutine, context = self._engine(), contextvars.copy_context()
+        error: BaseException | None = None
+        while (chunk := await _Step(coroutine, context, error)) is not None:
+            try:
+                yield chunk.value
+                error = None
+            except BaseException as given:  # noqa: BLE001 - given up: the engine records it
+                error = given
+
+
+class SyncStream:
+    """The chunks of one streamed model call; see `Rein.model_stream`.
+
+    Iterate it, at best in a `with` block; `close` gives it up.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        self._streaming = _Streaming(*args, is_async=False)
+        self._generator = self._streaming.pieces()
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What became of the call, once it has ended."""
+        return self._streaming.outcome
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._generator)
+
+    def close(self) -> None:
+        """Give up what has not come yet: the provider's stream is closed, the call recorded."""
+        self._generator.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class AsyncStream:
+    """The chunks of one streamed model call; see `Rein.amodel_stream`.
+
+    Iterate it with `async for`, at best in an `async with` block; `aclose` gives it up.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        self._streaming = _Streaming(*args, is_async=True)
+        self._generator: Any = self._streaming.apieces()
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What became of the call, once it has ended."""
+        return self._streaming.outcome
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        return await anext(self._generator)
+
+    async def aclose(self) -> None:
+        """Give up what has not come yet: the provider's stream is closed, the call recorded."""
+        await self._generator.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.aclose()
+
+
+def _as_it_is(denied: Denied) -> Denied:
+    return denied
+
+
+async def _close(source: Any) -> None:
+    """Close a provider's stream: it must not go on being paid for."""
+    for name in ("aclose", "close"):
+        close = getattr(source, name, None)
+        if callable(close):
+            with suppress(Exception):
+                ended = close()
+                if is_awaitable(ended):
+                    await ended
+            return

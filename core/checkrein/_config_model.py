@@ -69,6 +69,8 @@ class Settings(_Strict):
     hook_timeout: Seconds = 30.0
     hold_wait: Seconds = 60.0
     undo_tries: Annotated[int, Field(ge=0)] = 3
+    max_resumes: Annotated[int, Field(ge=0)] = 3
+    idle_limit: Seconds = 86_400.0
     app: Annotated[str, AfterValidator(_named)] | None = None
     """`module:rein`: where the command line finds the application's tools."""
     plugins: dict[str, dict[str, Any]] = {}

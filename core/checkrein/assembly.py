@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from checkrein.approval import Approvals
     from checkrein.by_hand import ByHand
+    from checkrein.control import Control
     from checkrein.permission import Permissions
     from checkrein.pinning import Pinning
     from checkrein.recorded import Recorded
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from checkrein.rein import Rein
     from checkrein.resuming import Resuming
     from checkrein.rollback import Rollbacks
+    from checkrein.standing import Standings
     from checkrein.waiters import Waiters
     from checkrein.wrap import RequiresApproval
 
@@ -70,6 +72,8 @@ class Assembly:
         hook_timeout: float = 30.0,
         hold_wait: float = 60.0,
         undo_tries: int = 3,
+        max_resumes: int = 3,
+        idle_limit: float = 86_400.0,
         attended: bool | None = None,
         clock: Callable[[], int] | None = None,
         tracer_provider: TracerProvider | None = None,
@@ -84,6 +88,7 @@ class Assembly:
             "drain": drain, "approval_expires": approval_expires,
             "approval_use": approval_use, "hook_timeout": hook_timeout,
             "hold_wait": hold_wait, "max_payload": max_payload, "undo_tries": undo_tries,
+            "max_resumes": max_resumes, "idle_limit": idle_limit,
         })  # fmt: skip
         if counters is not None:
             raise ConfigError(f"counters: {counters.partition(':')[0]!r} is not supported yet")
@@ -100,6 +105,8 @@ class Assembly:
         self.hook_timeout = float(hook_timeout)
         self.hold_wait = float(hold_wait)
         self.undo_tries = max(1, int(undo_tries))
+        self.max_resumes = max_resumes
+        self.idle_limit = float(idle_limit)
         self.policy = policy
         self.attended = is_attended(attended)
         """Whether an approver may ask at this process's terminal. False: it starts without one,
@@ -159,6 +166,20 @@ class Assembly:
         from checkrein.rollback import Rollbacks
 
         return Rollbacks(self._whole)
+
+    @made_once
+    def control(self) -> Control:
+        """Sessions from outside."""
+        from checkrein.control import Control
+
+        return Control(self._whole)
+
+    @made_once
+    def standings(self) -> Standings:
+        """What sessions are called in lists."""
+        from checkrein.standing import Standings
+
+        return Standings(self._whole)
 
     @made_once
     def by_hand(self) -> ByHand:

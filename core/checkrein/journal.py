@@ -1,7 +1,8 @@
 """What is written of a call: events with a view for people and a payload for undo and resume.
 
 Kinds of events
-    session_started, session_ended, session_suspended, session_stopped, session_released
+    session_started, session_ended, session_suspended, session_resumed (after a crash),
+    session_stopped, session_paused, session_continued, session_forgotten, payload
     intent       a call is about to run; its holds are taken in the same transaction
     outcome      what became of that attempt; settles its holds; carries the undo plan
     late         the result of an attempt that was given up, when it came after all

@@ -19,11 +19,12 @@ from checkrein.errors import (
     Conflict,
     Denied,
     FencedOut,
+    Paused,
     SessionClosed,
 )
 from checkrein.session import active
 from checkrein.settings import check_texts
-from checkrein.store import Batch, SessionPut, SessionRow
+from checkrein.store import Batch, Put, SessionPut, SessionRow
 from checkrein.tools import Tool
 
 if TYPE_CHECKING:
@@ -76,7 +77,10 @@ class Lifecycle:
             "policy": rein.policy,
             "pins": pins.digest,
             "mode": rein.mode,
+            "max_resumes": session.max_resumes,
         }
+        if session.stateless:
+            body["stateless"] = True
         put = SessionPut(create=True, state="ACTIVE", owner=rein.lease.id(), body=body)
         committed = await io.commit(Batch(session.id, (event,), event.at, session_put=put))
         session.fence = 1
@@ -92,15 +96,27 @@ class Lifecycle:
                 + (f" ({row.rollback})" if row.rollback != "none" else "")
                 + ": it takes no more calls; open a new one"
             )
+        if row.paused:
+            raise Paused(
+                f"session {session.id} is paused: checkrein continue {session.id} lets it go on"
+            )
         mine = rein.lease.id()
-        if row.owner and row.owner != mine:
-            if owner.alive(rein.store.owner(row.owner), rein.clock()):
-                return False
+        crashed = bool(row.owner) and row.owner != mine
+        if crashed and owner.alive(rein.store.owner(row.owner), rein.clock()):
+            return False
+        if row.body.get("stateless"):
+            raise SessionClosed(
+                f"session {session.id} is stateless: it ends with the process that began it; open "
+                "a new one"
+            )
+        resumes = self._resumes(row) if crashed else 0
         session.fence = (
             row.fence
             if row.owner == mine
             else rein.store.claim(session.id, mine, expect=row.fence, at=rein.clock())
         )
+        if crashed:
+            self._note_crash(session, row, resumes + 1)
         rein.pinning.take_up(session, row)
         body = row.body
         session.agent = session.agent or body.get("agent", "")
@@ -117,6 +133,30 @@ class Lifecycle:
         session.taken_up = True
         rein.track(session)
         return True
+
+    def _resumes(self, row: SessionRow) -> int:
+        """How often a session was taken up after a crash. Raises `SessionClosed` at the limit."""
+        record = self.rein.store.record("resumes", row.id)
+        count = int(record.body["count"]) if record is not None else 0
+        limit = int(row.body.get("max_resumes", self.rein.max_resumes))
+        if count < limit:
+            return count
+        why = f"crash loop: taken up {count} times after a crash (limit {limit})"
+        event = self.rein.journal.event("session_ended", state="FAILED", error=why)
+        put = SessionPut(state="FAILED", if_state=("ACTIVE",))
+        # Its owner stays the dead one: `recover` finds it, and undoes what it did.
+        batch = Batch(row.id, (event,), event.at, row.fence, session_put=put)
+        with contextlib.suppress(Conflict):  # somebody else has ended it
+            self.rein.observers.notify(self.rein.store.commit(batch), batch)
+        raise SessionClosed(
+            f"session {row.id} has failed: {why}; mend the cause, then checkrein restart {row.id}"
+        )
+
+    def _note_crash(self, session: Session, row: SessionRow, count: int) -> None:
+        event = self.rein.journal.event("session_resumed", crashes=count)
+        puts = (Put("resumes", row.id, "open", {"count": count}, row.id),)
+        batch = Batch(row.id, (event,), event.at, session.fence, puts=puts)
+        self.rein.observers.notify(self.rein.store.commit(batch), batch)
 
     def busy(self, id: str) -> SessionClosed:
         """The error for a session that another process runs."""
@@ -180,7 +220,7 @@ class Lifecycle:
         """End the session: completed, suspended, or failed and rolled back."""
         rein = self.rein
         try:
-            if isinstance(error, (ApprovalPending, *rein.pause_signals)):
+            if isinstance(error, (ApprovalPending, Paused, *rein.pause_signals)):
                 await self._suspend(io, session)
             elif error is None or isinstance(error, GeneratorExit):
                 if error is None and (session.waiting or self._waits(session)):
@@ -273,30 +313,6 @@ class Lifecycle:
             return  # it was ended or rolled back from elsewhere: that stands
         else:
             self.rein.observers.notify(committed, batch)
-
-    def stop(self, session_id: str | None, agent: str | None, all: bool) -> int:
-        """Mark sessions as stopped: their next call is refused, in whatever process."""
-        if sum((session_id is not None, agent is not None, all)) != 1:
-            raise ConfigError("stop: name one of session_id, agent= or all=True")
-        store = self.rein.store
-        if session_id is not None:
-            ids = [session_id]
-            if store.session(session_id) is None:
-                raise Conflict(f"session {session_id} is unknown here")
-        else:
-            ids = []
-            after: str | None = None
-            while True:
-                page = store.sessions(state="ACTIVE", agent=agent, after=after, limit=1000)
-                ids += [row.id for row in page.rows]
-                after = page.next
-                if after is None:
-                    break
-        for id in ids:
-            event = self.rein.journal.event("session_stopped")
-            batch = Batch(id, (event,), event.at, session_put=SessionPut(stopped=True))
-            self.rein.observers.notify(store.commit(batch), batch)
-        return len(ids)
 
     async def record_usage(self, io: IO, session: Session, usage: Usage, model: str) -> None:
         """A model call that ran elsewhere: measured and settled like any other."""

@@ -11,9 +11,10 @@ from checkrein.call import Absent, Present
 from checkrein.effects import descendants, effect_of, root_of, unended
 from checkrein.errors import Conflict
 from checkrein.journal import is_effect
+from checkrein.permission import refusal_of
 from checkrein.report import Action, RollbackReport
 from checkrein.singles import doubt_of
-from checkrein.store import Batch, SessionPut, SessionRow, SettleRow
+from checkrein.store import Batch, Record, SessionPut, SessionRow, SettleRow
 
 if TYPE_CHECKING:
     from checkrein._io import IO
@@ -67,8 +68,81 @@ class Recovery:
             if not settle or report.wait <= 0:
                 break
             await io.sleep(report.wait + 0.01)
+        await self._tidy(io, report)
         self._forget_owners()
         return report
+
+    async def _tidy(self, io: IO, report: RecoverReport) -> None:
+        """Open sessions that nobody runs: refused ones fail, forsaken ones are abandoned."""
+        idle = self.rein.clock() - round(self.rein.idle_limit * 1e6)
+        for row in list(self._sessions(state="ACTIVE")):
+            if self.rollbacks.alive(row):
+                continue
+            refused = self.refused(row.id)
+            if refused is not None:
+                found = await self.fail(io, row, refused)
+                if found is not None:
+                    report.sessions.append(found)
+            elif not row.owner and row.updated < idle and not self._asked(row.id):
+                self._abandon(row)
+
+    def refused(self, session: str) -> Record | None:
+        """A refused approval of a suspended call that nobody was told of, and nobody waits for.
+
+        A framework's own run is told when it is resumed; it is not looked at here.
+        """
+        found: Record | None = None
+        after: str | None = None
+        while True:
+            page = self.store.records("approval", session=session, after=after, limit=100)
+            for record in page.rows:
+                if record.body["kind"] != "before" or record.body["keyed"]:
+                    continue
+                if record.state == "pending" and record.body["expires"] <= self.rein.clock():
+                    record = self.rein.approvals.fresh(record.id)  # noqa: PLW2901 - as it is now
+                if record.state in ("pending", "approved"):
+                    return None
+                told = ("denied", "intent")
+                if record.state in ("rejected", "expired") and not self.store.events(
+                    call=record.body["call"], kinds=told, limit=1
+                ):
+                    found = record
+            after = page.next
+            if after is None:
+                return found
+
+    async def fail(self, io: IO, row: SessionRow, refused: Record) -> RollbackReport | None:
+        """End a session whose call was refused while nobody ran it, as the refusal would have.
+
+        None if somebody took it up, or its effects are kept.
+        """
+        error = refusal_of(refused)
+        event = self.rein.journal.event(
+            "session_ended", refused.body["call"], state="FAILED", error=type(error).__name__
+        )
+        keeps = row.body.get("on_error") == "keep"
+        put = SessionPut(state="FAILED", owner="" if keeps else None, if_state=("ACTIVE",))
+        batch = Batch(row.id, (event,), event.at, row.fence, session_put=put)
+        try:
+            self.rein.observers.notify(await io.commit(batch), batch)
+            if keeps:
+                return None
+            return await self.rollbacks.run(io, row.id, cause="rejected", expect=row.fence)
+        except Conflict as problem:
+            self.rein.log.info("session %s: %s", row.id, problem)
+            return None
+
+    def _abandon(self, row: SessionRow) -> None:
+        event = self.rein.journal.event(
+            "session_ended", state="ABANDONED", error=f"idle for {self.rein.idle_limit:g} s"
+        )
+        put = SessionPut(state="ABANDONED", if_state=("ACTIVE",))
+        batch = Batch(row.id, (event,), event.at, row.fence, session_put=put)
+        try:
+            self.rein.observers.notify(self.store.commit(batch), batch)
+        except Conflict as problem:
+            # Somebody took it up at this moment.
+            self.rein.log.info("session %s: %s", row.id, problem)
 
     def _abandoned(self, waiting: list[str]) -> list[SessionRow]:
         """Sessions that a dead process owned, and those with calls still in doubt."""

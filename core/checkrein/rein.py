@@ -13,6 +13,7 @@ from checkrein.entry import CURRENT, Entry, seen, undone_around
 from checkrein.errors import SessionClosed
 from checkrein.model_call import Models
 from checkrein.options import applied
+from checkrein.overseeing import Overseeing
 from checkrein.session import ACTIVE, Session, active
 from checkrein.settings import check_choices
 from checkrein.tool import ToolSettings
@@ -28,7 +29,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Rein(Models):
+class Rein(Models, Overseeing):
     """One supervision layer: its plugins, its store, its tools.
 
     Raises `ConfigError` (and `PluginError`) for settings that cannot be used and
@@ -69,11 +70,14 @@ class Rein(Models):
         on_rejected: Literal["raise", "rollback"] | None = None,
         on_failed: Literal["rollback", "keep"] | None = None,
         drain: float | None = None,
+        max_resumes: int | None = None,
+        stateless: bool = False,
     ) -> Session:
         """A session to enter with `with` or `async with`.
 
         `id` takes up a suspended session again; an error that leaves the block fails the
-        session, which is then rolled back (`on_error="keep"` leaves its effects).
+        session, which is then rolled back (`on_error="keep"` leaves its effects). `stateless`: it
+        ends with its process. `max_resumes`: how often it may be taken up after a crash.
         """
         given = {
             "wait": wait, "on_error": on_error, "on_rejected": on_rejected, "on_failed": on_failed,
@@ -83,6 +87,7 @@ class Rein(Models):
             self, id or os.urandom(16).hex(), agent=agent, intent=intent, user=user,
             tenant=tenant, task=task, labels=labels, detached=detached, wait=wait,
             on_error=on_error, on_rejected=on_rejected, on_failed=on_failed, drain=drain,
+            max_resumes=max_resumes, stateless=stateless,
         )  # fmt: skip
 
     def current_session(self) -> Session:
@@ -249,22 +254,6 @@ class Rein(Models):
             action=action,
         )  # fmt: skip
 
-    def settle(
-        self, call_id: str, state: Literal["done", "not_done", "undone"], *, by: str, note: str = ""
-    ) -> None:
-        """Say by hand what became of a call that nobody here could tell.
-
-        `done`: its effect is in place. `not_done`: it never was. `undone`: it was taken back by
-        hand. Raises `Conflict` where the journal knows otherwise.
-        """
-        finish(self.by_hand.settle(self.sync_io, call_id, state, by, note))
-
-    async def asettle(
-        self, call_id: str, state: Literal["done", "not_done", "undone"], *, by: str, note: str = ""
-    ) -> None:
-        """The async twin of `settle`."""
-        await self.by_hand.settle(self.async_io, call_id, state, by, note)
-
     def recover(self, *, settle: bool = False) -> RecoverReport:
         """Finish what dead processes left: roll back their sessions, resolve calls in doubt.
 
@@ -283,12 +272,6 @@ class Rein(Models):
     async def aresume(self, token: str) -> Any:
         """The async twin of `resume`."""
         return await self.resuming.run(self.async_io, token)
-
-    def stop(
-        self, session_id: str | None = None, *, agent: str | None = None, all: bool = False
-    ) -> int:
-        """Stop sessions before their next call, in whatever process; how many."""
-        return self.lifecycle.stop(session_id, agent, all)
 
     # -- looking
 

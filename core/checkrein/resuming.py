@@ -66,7 +66,17 @@ class Resuming:
         if record.state in ("rejected", "expired", "void"):
             if record.body["kind"] == "after" and record.state == "rejected":
                 await self.rein.rollbacks.one(io, call, "rejected")
-            raise refusal_of(record)
+            error = refusal_of(record)
+            row = self.store.session(record.session)
+            recovery = self.rein.recovery
+            if row is not None and row.state == "ACTIVE" and not self.rein.rollbacks.alive(row):
+                refused = recovery.refused(row.id)
+                if refused is not None and refused.id == record.id:
+                    # Nobody is left to handle the refusal: the session fails of it.
+                    report = await recovery.fail(io, row, refused)
+                    if report is not None and report.actions:
+                        error.add_note(f"checkrein: session {row.id}: {report.summary()}")
+            raise error
 
     async def _undo(self, io: IO, record: Record, deadline: float) -> Action:
         """Go on with the rollback whose undo was approved; what became of that effect."""

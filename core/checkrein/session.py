@@ -72,6 +72,8 @@ class Session:
         on_rejected: str | None = None,
         on_failed: str | None = None,
         drain: float | None = None,
+        max_resumes: int | None = None,
+        stateless: bool = False,
     ) -> None:
         self.rein = rein
         self.id = id
@@ -88,8 +90,11 @@ class Session:
         """Whether `on_error` was given: a session that is taken up goes by what it began with."""
         self.on_rejected = on_rejected or rein.on_rejected
         self.on_failed = on_failed or rein.on_failed
-        if drain is not None:
-            check_numbers({"drain": drain})
+        numbers = {"drain": drain, "max_resumes": max_resumes}
+        check_numbers({key: value for key, value in numbers.items() if value is not None})
+        self.max_resumes = rein.max_resumes if max_resumes is None else max_resumes
+        self.stateless = stateless
+        """It ends with its process: nobody takes it up again."""
         self.drain = rein.drain if drain is None else float(drain)
         check_texts({"agent": agent, "session id": id}, names=True)
         check_texts({"intent": intent, "user": self.user, "tenant": self.tenant, "task": task})
@@ -260,6 +265,21 @@ class Session:
     async def arecord_usage(self, usage: Usage, *, model: str) -> None:
         """The async twin of `record_usage`."""
         await self.rein.lifecycle.record_usage(self.rein.async_io, self, usage, model)
+
+    @property
+    def payload(self) -> Any:
+        """What `put_payload` kept, of whatever process: plain data, None if there is none.
+
+        Agents write it: treat it as you treat what a user typed.
+        """
+        return self.rein.control.payload(self.id)
+
+    def put_payload(self, value: Any) -> None:
+        """Keep plain data with the session, up to 1 MB, in place of what was kept before.
+
+        Raises `ConfigError` for anything else, and for more.
+        """
+        self.rein.control.put_payload(self, value)
 
     # -- looking
 

@@ -19,7 +19,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 
-_COUNTS = ("max_payload", "undo_tries")
+_COUNTS = ("max_payload", "undo_tries", "max_resumes")
 
 MOST = 10**12
 """More seconds than a clock in microseconds can add in 64 bits are a mistake."""

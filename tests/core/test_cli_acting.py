@@ -72,7 +72,8 @@ def test_a_rejection_is_told_and_nothing_runs(desk):
     resumed = desk.cli("resume", token)
     assert resumed.code == 1
     assert "ann" in resumed.err
-    assert desk.done() == {"o1": "5"}
+    # The refusal fails the session, as it would have where the agent waited.
+    assert (desk.done(), desk.sessions()[0]["display_state"]) == ({}, "REVERTED")
 
 
 def test_an_edited_argument_is_what_runs(desk):
@@ -394,3 +395,62 @@ def test_a_call_in_doubt_is_settled_from_another_terminal(desk):
     settled = desk.look("settle", call, "not_done", "--by", "ann", "--note", "asked the bank")
     assert (settled.code, settled.out) == (0, f"{call} not_done, says ann\n")
     assert desk.sessions()[0]["display_state"] == "REVERTED"
+
+
+def test_a_session_is_paused_continued_and_restarted_from_another_terminal(desk):
+    process = desk.start(
+        """
+        import shop
+        from checkrein import errors
+
+        with shop.rein.session(agent="desk") as session:
+            print(session.id, flush=True)
+            while input() == "go":
+                try:
+                    shop.mail("ann")
+                    print("ran", flush=True)
+                except errors.Paused:
+                    print("paused", flush=True)
+                except errors.Halted:
+                    print("halted", flush=True)
+        """
+    )
+    session = process.stdout.readline().strip()
+
+    def go():
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        return process.stdout.readline().strip()
+
+    assert go() == "ran"
+    assert desk.look("pause", session[:8]).out == "1 session paused\n"
+    assert (go(), desk.sessions()[0]["display_state"]) == ("paused", "PAUSED")
+    assert desk.look("pause", session).code == 1
+    assert desk.look("continue", "--agent", "desk").out == "1 session may go on\n"
+    assert go() == "ran"
+    assert desk.look("restart", session).code == 1
+    assert desk.look("stop", session).code == 0
+    assert go() == "halted"
+    assert desk.look("continue", session).code == 1
+    new = desk.look("restart", session, "--json").tree["session"]
+    counts = desk.look("sessions", "--counts", "--json").tree["counts"]
+    assert counts == {"SUSPENDED": 1, "STOPPED": 1}
+    process.stdin.write("end\n")
+    process.stdin.flush()
+    assert process.wait(30) == 0
+    resumed = desk.python(f"import shop\nwith shop.rein.session(id={new!r}): shop.mail('bob')")
+    assert (resumed.code, sorted(desk.done())) == (0, ["mail-ann", "mail-bob"])
+    for wrong in (["pause"], ["continue", session, "--all"]):
+        assert desk.look(*wrong).code == 2
+
+
+def test_old_sessions_are_forgotten(desk):
+    desk.python("import shop; shop.run(('o1', 1))")
+    assert desk.look("forget", "--older-than", "1d", "--json").tree["sessions"] == 0
+    erased = desk.look("forget", "--older-than", "0s", "--payloads", "--json").tree
+    assert (erased["sessions"], erased["payloads"] > 0) == (1, True)
+    assert (
+        desk.look("forget", "--older-than", "0s").out == "1 session: forgotten; 0 files removed\n"
+    )
+    assert desk.look("audit", "verify").code == 0
+    assert desk.look("forget", "--older-than", "soon").code == 2

@@ -39,7 +39,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "approve": ("Decide", "approvals", "Let a waiting call run."),
     "reject": ("Decide", "approvals", "Refuse a waiting call."),
     "resume": ("Decide", "acting", "Run the call that waited for an approval, once."),
+    "pause": ("Decide", "sessions", "Let sessions take no calls for a while."),
+    "continue": ("Decide", "sessions", "Let paused sessions take calls again."),
     "stop": ("Decide", "acting", "Stop sessions before their next call."),
+    "restart": ("Decide", "sessions", "Open a new session like one that is over or stopped."),
+    "forget": ("Decide", "sessions", "Delete what sessions left that ended long ago."),
     "rollback": ("Undo", "undo", "Undo what a session did, newest effect first."),
     "settle": ("Undo", "undo", "Say by hand what became of a call that nobody could tell."),
     "recover": ("Undo", "undo", "Finish what killed processes left behind."),
@@ -108,7 +112,10 @@ def _run(arguments: list[str]) -> int:
         from importlib import import_module
 
         module = import_module(f"checkrein.cli.{known[1]}")
-        return _invoke(name, getattr(module, name.replace("-", "_")), [*leading, *arguments])
+        function = name.replace("-", "_")
+        # `continue` is a word of the language.
+        found = getattr(module, function, None) or getattr(module, f"{function}_")
+        return _invoke(name, found, [*leading, *arguments])
     return _other(name, [*leading, *arguments])
 
 

@@ -173,13 +173,14 @@ def _unbroken(widths: Mapping[int, int], room: int) -> set[int]:
 
 _GOOD = {"COMPLETED", "REVERTED", "ok", "undone", "done", "absent", "approved"}
 _BAD = {
-    "FAILED", "PARTIALLY_REVERTED", "ORPHANED", "fault", "failed", "needs_human", "not_undoable",
-    "denied", "unknown", "rejected", "expired", "in_doubt",
+    "FAILED", "PARTIALLY_REVERTED", "ROLLBACK_FAILED", "ORPHANED", "declined", "fault", "failed",
+    "needs_human", "not_undoable", "denied", "unknown", "rejected", "expired", "in_doubt",
 }  # fmt: skip
 _WAITING = {
     "AWAITING_APPROVAL",
     "ROLLING_BACK",
     "STOPPED",
+    "PAUSED",
     "pending",
     "warning",
     "running",

@@ -190,6 +190,8 @@ def reject(
         who = by or user()
         state = rein.approvals.reject(record.id, by=who, reason=reason)
         _decided(rein, out, record, state, who)
+        if not record.body["keyed"]:
+            out.note("a process that waits is told; else checkrein recover ends its session")
     return 0
 
 

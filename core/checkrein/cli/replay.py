@@ -11,7 +11,6 @@ import typer
 from checkrein.cli._ids import session_of
 from checkrein.cli._output import Out, compact, usd, when
 from checkrein.cli._place import Place, command
-from checkrein.cli._states import alive
 from checkrein.errors import ConfigError
 from checkrein.replay import PHASES, Frame, Replay, State, Summary
 
@@ -47,7 +46,7 @@ def replay(
         raise ConfigError(f"--phase {phase}: one of {', '.join(PHASES)}")
     with place.looking() as rein:
         row = session_of(rein.store, session)
-        over = not alive(rein.store, row, rein.clock())
+        over = not rein.rollbacks.alive(row)
         replayed = Replay(rein.read(row.id), over=over)
         if at is not None:
             _state(out, replayed.state_at(at))

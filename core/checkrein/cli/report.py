@@ -11,8 +11,8 @@ import typer
 from checkrein.cli._ids import session_of
 from checkrein.cli._output import Out, fail
 from checkrein.cli._place import Place, command
-from checkrein.cli._states import STATES, alive, display_state
 from checkrein.replay import Replay
+from checkrein.standing import STATES
 
 
 @command
@@ -32,7 +32,7 @@ def report(
 
     with place.looking() as rein:
         row = session_of(rein.store, session)
-        state = display_state(rein.store, row, rein.clock())
+        state = rein.standings.of(row)
         body = row.body
         about = {
             "state": f"{state} ({STATES[state]})",
@@ -40,7 +40,7 @@ def report(
                 name: body.get(name, "") for name in ("agent", "user", "tenant", "intent", "parent")
             },
         }
-        over = not alive(rein.store, row, rein.clock())
+        over = not rein.rollbacks.alive(row)
         with out.working("reading the session"):
             text = html_report(Replay(rein.read(row.id), over=over), about)
     if str(output) == "-":

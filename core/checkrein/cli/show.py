@@ -11,9 +11,9 @@ from checkrein.cli._ids import session_of
 from checkrein.cli._output import Out, clean, compact, usd, when
 from checkrein.cli._person import user
 from checkrein.cli._place import Place, command
-from checkrein.cli._states import STATES, alive, display_state
 from checkrein.errors import StoreUnavailable
 from checkrein.rein import Rein
+from checkrein.standing import STATES
 from checkrein.store import Batch, Erased
 from checkrein.timeline import Frame, given_up, timeline
 
@@ -46,12 +46,12 @@ def show(
     """Show what happened in one session."""
     with place.looking() as rein:
         row = session_of(rein.store, session)
-        state = display_state(rein.store, row, rein.clock())
+        state = rein.standings.of(row)
         if reveal:
             record_reveal(rein, row.id, by or user(), "session")
         reading = rein.read(row.id)
         entries = list(deque(timeline(reading.events()), maxlen=last))
-        if not alive(rein.store, row, rein.clock()):
+        if not rein.rollbacks.alive(row):
             given_up(entries)
         payloads = _payloads(rein, entries) if reveal else {}
         spend = reading.spend()

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Any
 
 from checkrein.codec import dumps, loads
 from checkrein.payload import Packed
-from checkrein.store._rules import FORGOTTEN, GENESIS, chain_body, chain_hash, check_forget
+from checkrein.store._rules import (
+    FORGOTTEN,
+    GENESIS,
+    bare_body,
+    chain_body,
+    chain_hash,
+    check_forget,
+)
 
 _OWN = (
     "SELECT seq FROM marks WHERE sid = :sid UNION SELECT seq FROM events WHERE +sid = :sid "
     "AND seq > (SELECT seq FROM folded WHERE one = 1)"
 )
-_KEPT = ("agent", "parent", "root", "detached", "on_error")
-"""What of a session's body names nobody."""
 
 
 def forget(cursor: sqlite3.Cursor, session: str, at: int) -> list[Packed] | None:
@@ -42,7 +46,7 @@ def forget(cursor: sqlite3.Cursor, session: str, at: int) -> list[Packed] | None
     digest = chain_hash(GENESIS, seq, 1, 0, at, b"", chain_body(session, FORGOTTEN, "", view))
     execute(
         "UPDATE sessions SET n = 0, head = ?, body = ?, updated = ? WHERE sid = ?",
-        (GENESIS, dumps(_bare(loads(body))), at, sid),
+        (GENESIS, dumps(bare_body(loads(body))), at, sid),
     )
     execute(
         "INSERT INTO events VALUES (?, ?, 1, ?, '', 0, ?, x'', ?, ?, ?, NULL, NULL, NULL)",
@@ -50,10 +54,6 @@ def forget(cursor: sqlite3.Cursor, session: str, at: int) -> list[Packed] | None
     )
     execute("UPDATE sessions SET n = 1, head = ? WHERE sid = ?", (digest, sid))
     return [Packed(ref.hex(), salt or b"", data or b"", "file") for ref, salt, data in files]
-
-
-def _bare(body: dict[str, Any]) -> dict[str, Any]:
-    return {key: body[key] for key in _KEPT if key in body}
 
 
 def file_refs(connection: sqlite3.Connection) -> set[str]:

@@ -31,6 +31,7 @@ from checkrein.store import (
 from checkrein.store._paging import page_of, place_of
 from checkrein.store._rules import (
     GENESIS,
+    bare_body,
     chain_body,
     chain_hash,
     check_event,
@@ -299,6 +300,7 @@ class Journal:
         for number in self.numbers(session):
             self.log[(number - 1) * WIDTH : number * WIDTH - 1] = "", "", 0, 0, b"", None
         session.numbers, session.events = [], []
+        session.body = bare_body(session.body)
         self._calls, self._calls_upto = {}, 0
         return length, head
 

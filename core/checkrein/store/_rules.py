@@ -151,6 +151,12 @@ def check_forget(session: str, state: str, rollback: str) -> None:
         raise Conflict(f"session {session} is not over: only what has ended can be forgotten")
 
 
+def bare_body(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of a forgotten session's body: it names no person and no task."""
+    kept = ("agent", "parent", "root", "detached", "on_error")
+    return {"forgotten": True, **{key: body[key] for key in kept if key in body}}
+
+
 def claim_conflict(session: str, expect: int) -> Conflict:
     """What refuses a claim that came too late."""
     error = Conflict(

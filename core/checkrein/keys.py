@@ -33,13 +33,22 @@ def seal_key(path: Path) -> bytes:
 
     The variable holds 32 bytes as hex or base64. Raises `ConfigError` for anything else.
     """
-    text = os.environ.get("CHECKREIN_KEY")
+    key = key_in("CHECKREIN_KEY")
+    return store_key(path) if key is None else key
+
+
+def key_in(variable: str) -> bytes | None:
+    """The 32 bytes that an environment variable holds as hex or base64; None if it is not set.
+
+    Raises `ConfigError` for anything else.
+    """
+    text = os.environ.get(variable)
     if text is None:
-        return store_key(path)
+        return None
     key = _key_of(text.strip())
     if key is None:
         raise ConfigError(
-            "CHECKREIN_KEY must be 32 bytes as base64url (43 characters) or hex (64), and it "
+            f"{variable} must be 32 bytes as base64url (43 characters) or hex (64), and it "
             "is neither; make one with: "
             'python -c "import secrets; print(secrets.token_urlsafe(32))"'
         )

@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Write what a session did as one HTML file that needs no network.",
     ),
     "costs": ("Look", "costs", "Add up what calls cost, by model, agent, user and more."),
-    "audit": ("Look", "audit", "Verify the hash chains of what was recorded."),
+    "audit": ("Look", "audit", "Verify, sign and export what was recorded."),
     "approvals": ("Decide", "approvals", "List the calls that wait for a person."),
     "approve": ("Decide", "approvals", "Let a waiting call run."),
     "reject": ("Decide", "approvals", "Refuse a waiting call."),

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -159,6 +159,19 @@ class Out:
 
         with Console(stderr=True).status(clean(text)), redirect_stdout(sys.stderr):
             yield
+
+    @contextmanager
+    def progress(self, text: str, total: int) -> Iterator[Callable[[int], None]]:
+        """A bar on a terminal: the function given is told how far the work has come."""
+        if self.as_json or not is_rich(sys.stderr) or sys.stdout.isatty():
+            yield lambda _: None
+            return
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(transient=True, console=Console(stderr=True)) as bars:
+            task = bars.add_task(clean(text), total=total)
+            yield lambda done: bars.update(task, completed=done)
 
 
 def _unbroken(widths: Mapping[int, int], room: int) -> set[int]:

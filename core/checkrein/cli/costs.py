@@ -6,14 +6,13 @@ import csv
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime
-from typing import Annotated, Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import Annotated
 
 import typer
 
 from checkrein.cli._output import Out, usd
 from checkrein.cli._place import Place, command
+from checkrein.cli._times import moment
 from checkrein.errors import ConfigError
 from checkrein.store import DIMENSIONS, Total
 
@@ -47,7 +46,7 @@ def costs(
     """Add up what calls cost, by model, agent, user and more. Times are in quarter hours."""
     if as_csv and out.as_json:
         raise ConfigError("--csv and --json: use one of them")
-    begin, end = _time("--since", since, zone), _time("--until", until, zone)
+    begin, end = moment("--since", since, zone), moment("--until", until, zone)
     wanted = dict(_pair(text) for text in where or ())
     with place.looking() as rein:
         totals = rein.store.totals(by, since=begin, until=end, where=wanted)
@@ -101,20 +100,3 @@ def _pair(text: str) -> tuple[str, str]:
     if not mark:
         raise ConfigError(f"--where {text}: write WHAT=VALUE, such as agent=billing")
     return name, value
-
-
-def _time(option: str, text: str | None, zone: str) -> int | None:
-    """Microseconds since the epoch."""
-    if text is None:
-        return None
-    try:
-        where: Any = ZoneInfo(zone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ConfigError(f"--timezone {zone}: no time zone such as Europe/Berlin") from None
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(
-            f"{option} {text}: write a date or a time, such as 2026-11-29 or 2026-11-29T14:30"
-        ) from None
-    return round((at if at.tzinfo else at.replace(tzinfo=where)).timestamp()) * 1_000_000

@@ -30,6 +30,9 @@ SINGLE = frozenset(("intent", "outcome"))
 FORGOTTEN = "session_forgotten"
 """Kind of the event with which the chain of a forgotten session begins anew."""
 
+ANCHORS = "anchors"
+"""The session that the store's signed anchors are written to."""
+
 MISSING = "missing"
 """Kind of the event that `verify` returns where an event should be and is not."""
 
@@ -146,7 +149,9 @@ def put_conflict(put: Put, present: str | None) -> Conflict:
 
 
 def check_forget(session: str, state: str, rollback: str) -> None:
-    """Refuse to forget a session that is not over."""
+    """Refuse to forget a session that is not over, and the anchors."""
+    if session == ANCHORS:
+        raise Conflict("the anchors of the audit are kept: other sessions are checked with them")
     if state == "ACTIVE" or rollback == "rolling_back":
         raise Conflict(f"session {session} is not over: only what has ended can be forgotten")
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 CHANGES = 16
 """How often plugins may change a call again that another one has rewritten."""
 
+UNASKED = Deny("a guard's own call cannot wait for a person", "asked")
+
 Recall = Callable[["Impl", Call], Any]
 Remember = Callable[["Impl", Call, Any], Awaitable[None]]
 

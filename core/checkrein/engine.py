@@ -15,6 +15,7 @@ from checkrein import billing
 from checkrein._io import refuse_on_loop
 from checkrein.call import Call, Outcome, new_call, new_outcome
 from checkrein.checks import (
+    UNASKED,
     Checked,
     PreFold,
     changed_in_place,
@@ -33,7 +34,6 @@ from checkrein.journal import Journal
 from checkrein.recording import Recording
 from checkrein.store import Batch
 from checkrein.telemetry import use
-from checkrein.verdicts import Deny
 
 if TYPE_CHECKING:
     from checkrein._io import IO
@@ -263,7 +263,7 @@ class Engine:
                     raise error
                 if isinstance(error, entry.signals):
                     return outcome
-            if not self.post:
+            if not self.post and session.pinned is None:
                 return outcome
             outcome, again = await self._after(io, entry, call, outcome, tried)
             if again is None:
@@ -296,9 +296,7 @@ class Engine:
             checked.asks.extend(entry.asks)
         if entry.guard and checked.asks and checked.denied is None:
             # Nobody is asked about a question that only serves to decide about another call.
-            plugin, ask = checked.asks[0]
-            told = f"a guard's own call cannot wait for a person: {ask.reason}"
-            checked.denied = denial(Deny(told, ask.rule), call, plugin)
+            checked.denied = denial(UNASKED, call, checked.asks[0][0])
         return checked
 
     async def _overtaken(self, io: IO, entry: Entry, call: Call, tree: dict[str, Any]) -> bool:
@@ -364,9 +362,11 @@ class Engine:
 
         `tried`: the models that were called; None where nothing ran, so nothing is repeated.
         """
-        if not self.post:
+        pinned = entry.session.pinned
+        chain = self.post if pinned is None else (*self.post, *pinned.post)
+        if not chain:
             return outcome, None
-        folded = await fold_post(io, self.post, self.rein.hook_timeout, call, outcome)
+        folded = await fold_post(io, chain, self.rein.hook_timeout, call, outcome)
         if self.observe:
             if folded.notes:
                 event = self.journal.observed(call, folded.notes)

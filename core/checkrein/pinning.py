@@ -1,10 +1,11 @@
 """A session stays under the policy that it began with, whoever takes it up again.
 
-A session pins what decides in its process: for each plugin with a `pre_call` the installed name
-and the arguments by which an equal one can be built. The pins are kept in the payload of the
-session's first event; their digest, keyed with the store's key, stands in that event and in the
-session's row. A process that takes the session up under another policy builds the plugins that
-it does not have itself, and they are asked beside its own: the stricter verdict wins.
+A session pins what decides in its process: for each plugin with a `pre_call` or a `post_call` the
+installed name and the arguments by which an equal one can be built. The pins are kept in the
+payload of the session's first event; their digest, keyed with the store's key, stands in that event
+and in the session's row. A process that takes the session up under another policy builds those that
+it does not have itself, and they are asked beside its own: the stricter verdict wins. After a
+call they withhold, replace and ask as before; to try again is nothing that a policy demands.
 
 A configuration says all this by itself. A plugin that a program passes in is pinned if it has a
 method `pin()` that returns `(installed name, arguments)`; others are only known by their class.
@@ -13,13 +14,15 @@ method `pin()` that returns `(installed name, arguments)`; others are only known
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from checkrein import codec
+from checkrein._io import is_awaitable
 from checkrein.checks import Checked, PreFold
 from checkrein.errors import ConfigError, SessionClosed
+from checkrein.verdicts import Fallback, Retry
 
 if TYPE_CHECKING:
     from checkrein._io import IO
@@ -38,7 +41,8 @@ Pins = list[dict[str, Any]]
 
 def pins_of(rein: Rein, configured: Mapping[str, tuple[str, Mapping[str, Any]]]) -> Pins:
     """What decides in this Rein. `configured`: installed name and arguments by plugin name."""
-    deciding = {impl.plugin for impl in rein.plugins.chains["pre_call"]}
+    chains = rein.plugins.chains
+    deciding = {impl.plugin for impl in (*chains["pre_call"], *chains["post_call"])}
     found: Pins = []
     for name, plugin in rein.plugins:
         if name not in deciding:
@@ -72,7 +76,13 @@ class Pinned:
     """What a session that was taken up is held against beside the process's own plugins."""
 
     pre: tuple[Impl, ...]
+    post: tuple[Impl, ...]
     plugins: tuple[object, ...]
+
+    @property
+    def asked(self) -> list[str]:
+        """The plugins' names."""
+        return list(dict.fromkeys(impl.plugin for impl in (*self.pre, *self.post)))
 
     async def check(
         self, engine: Engine, io: IO, entry: Entry, call: Call, tree: dict[str, Any]
@@ -182,7 +192,10 @@ class Pinning:
             if impl.external:
                 # Its stored verdicts are its own, not those of the plugin of that name today.
                 impl.plugin = f"{impl.plugin}@pinned"
-        return Pinned(pre, tuple(plugin for _, plugin in named))
+        post = chain.chains["post_call"]
+        for impl in post:
+            impl.function = _narrowing(impl.function)
+        return Pinned(pre, post, tuple(plugin for _, plugin in named))
 
     def _note(self, session: Session, began: str) -> None:
         from checkrein.store import Batch
@@ -193,10 +206,8 @@ class Pinning:
         )
         if last and last[0].view.get("now") == self.digest:
             return
-        asked = session.pinned.pre if session.pinned is not None else ()
-        event = rein.journal.event(
-            "policy_changed", began=began, now=self.digest, asked=[impl.plugin for impl in asked]
-        )
+        asked = session.pinned.asked if session.pinned is not None else []
+        event = rein.journal.event("policy_changed", began=began, now=self.digest, asked=asked)
         batch = Batch(session.id, (event,), event.at, session.fence)
         rein.observers.notify(rein.store.commit(batch), batch)
 
@@ -207,6 +218,24 @@ class Pinning:
                 close = getattr(plugin, "close", None)
                 if callable(close):
                     close()
+
+
+def _narrowing(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """A `post_call` whose verdicts can withhold and ask, and not call for another attempt."""
+
+    def narrowed(verdict: Any) -> Any:
+        if type(verdict) is tuple:
+            return tuple(map(narrowed, verdict))
+        return None if type(verdict) in (Retry, Fallback) else verdict
+
+    async def later(verdict: Any) -> Any:
+        return narrowed(await verdict)
+
+    def post_call(*values: Any) -> Any:
+        verdict = hook(*values)
+        return later(verdict) if is_awaitable(verdict) else narrowed(verdict)
+
+    return post_call
 
 
 def merged(holds: list[tuple[str, Hold]]) -> list[tuple[str, Hold]]:

@@ -1,6 +1,7 @@
 """A session goes on under the policy that it began with, whoever takes it up again."""
 
 import asyncio
+import contextlib
 import sqlite3
 
 import pytest
@@ -225,3 +226,52 @@ def test_the_checksum_changes_with_the_contents_of_a_policy_file(desk):
     with first, again, other:
         assert first.policy == again.policy
         assert first.policy != other.policy
+
+
+@contextlib.contextmanager
+def left_open(rein):
+    """A session that stays open, as one in which a call waits for a person."""
+    with contextlib.suppress(errors.ApprovalPending), rein.session(id="s") as session:
+        yield session
+        raise errors.ApprovalPending("later")
+
+
+def test_what_was_withheld_after_a_call_still_is(go, tmp_path):
+    """A process without the guards that look at results takes the session up."""
+    config = {
+        "store": f"sqlite:///{tmp_path / 'store.db'}",
+        "plugins": {
+            "output": {"characters": 10, "action": "deny"},
+            "schema": {"results": {"number": {"type": "integer"}}},
+            "retry": {"attempts": 3, "delay": 0, "jitter": 0},
+        },
+    }
+    tries = []
+
+    def fails():
+        tries.append(1)
+        raise ConnectionError
+
+    def started(config):
+        rein = Rein.from_config(config)
+        rein.declare("fails", fails, idempotent=True)
+        return rein, rein.declare("number", lambda value: value).fn
+
+    rein, number = started(config)
+    with rein, left_open(rein):
+        assert go.call(rein, number, 7) == 7
+    rein, number = started({"store": config["store"]})
+    with rein:
+        with left_open(rein):
+            assert go.call(rein, number, 8) == 8
+            for wrong in ("x", "long" * 9):
+                with pytest.raises(errors.Denied):
+                    go.call(rein, number, wrong)
+            # To try again is nothing that a policy demands.
+            with pytest.raises(ConnectionError):
+                go.call(rein, fails)
+        (change,) = changes(rein)
+        with rein.session():
+            assert go.call(rein, number, "x") == "x"
+    assert set(change["asked"]) == {"output", "schema", "retry"}
+    assert tries == [1]

@@ -1,6 +1,8 @@
 """`checkrein policy ...`, as people call it."""
 
+import ast
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,23 +12,41 @@ from checkrein import Rein, cli, errors
 from checkrein_plugins.policy import Policy
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "policies"
-DEMO = """
-store = "sqlite:///checkrein.db"
-[plugins.redaction]
-[plugins.scope]
-rules = [
-  { tool = "pay_refund", arguments = { amount = { ask_above = 100, maximum = 1000 } } },
-  { tool = "deliver", arguments = { to = { match = '[^@\\\\s]+@example\\\\.(org|net|com)' } } },
-]
-[plugins.budget]
-usd = 0.04
-[plugins.cost]
-[plugins.console]
-[tools.pay_refund]
-effect = "write"
-[tools.deliver]
-effect = "egress"
-""".replace("\\\\", "\\")
+CASES = """
+policy = "checkrein.toml"
+
+[[cases]]
+name = "a small refund"
+call = { tool = "pay_refund", args = { order = "o1", amount = 42 } }
+expect = "ALLOW"
+
+[[cases]]
+name = "a large refund asks"
+call = { tool = "pay_refund", args = { order = "o2", amount = 269 } }
+expect = "REQUIRE_APPROVAL"
+
+[[cases]]
+name = "mail to a stranger"
+call = { tool = "deliver", args = { to = "eve@evil.test", body = "hello" } }
+expect = "BLOCK"
+"""
+
+
+def demo() -> str:
+    """The demo's policy, out of the demo: its module needs LangChain."""
+    source = Path(__file__).parents[2] / "integrations/checkrein_integrations/demo/application.py"
+    for statement in ast.parse(source.read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "CONFIG":
+            text = ast.literal_eval(statement.value).replace("{cap}", "0.04")
+            # The application would need it as well; its tools are declared here instead.
+            text = text.replace('app = "refund_desk:rein"\n', "")
+            return (
+                text + '[tools.pay_refund]\neffect = "write"\n[tools.deliver]\neffect = "egress"\n'
+            )
+    raise AssertionError("the demo has no CONFIG")
+
+
+DEMO = demo()
 
 
 @pytest.fixture
@@ -97,7 +117,7 @@ def test_check_looks_through_a_whole_configuration(run):
     assert code == 1
     texts = [f"{Path(f['file']).name}:{f['line']} {f['level']} {f['text']}" for f in told["faults"]]
     assert any("p.toml:3 error must be one of 'ALLOW'" in text for text in texts)
-    assert any("checkrein.toml:10 error" in text and "usdd" in text for text in texts)
+    assert any("checkrein.toml:18 error" in text and "usdd" in text for text in texts)
     assert any("warning no tool that is known here is called 'delivr'" in text for text in texts)
 
 
@@ -277,6 +297,32 @@ def test_replay_wants_to_know_which_calls(recorded):
     assert recorded("replay", "--policy", new, "--session", "nothing")[0] == 1
 
 
+def test_every_command_on_the_policy_of_the_demo(run):
+    """Refunds of the desk, recorded under its own policy; a stricter one is rehearsed on them."""
+    config = write(run.folder, "checkrein.toml", DEMO)
+    write(run.folder, "checkrein.test.toml", CASES)
+    assert run("check")[0] == 0
+    assert run("schema")[0] == 0
+    assert run.json("explain", "pay_refund(order='o', amount=269)")[1]["verdict"] == (
+        "REQUIRE_APPROVAL"
+    )
+    assert run.json("test", "checkrein.test.toml")[1]["passed"] == 3
+    with Rein.from_file(config) as rein, rein.session(agent="desk", on_error="keep"):
+        pay = rein.declare("pay_refund", lambda order, amount: order).fn
+        for order, amount in (("o1", 42), ("o2", 90)):
+            rein.call(pay, order=order, amount=amount)
+        with pytest.raises(errors.Denied):
+            rein.call(pay, order="o3", amount=5000)
+    new = write(run.folder, "new.toml", DEMO.replace("ask_above = 100", "ask_above = 50"))
+    _, told = run.json("replay", "--policy", new, "--since", "1")
+    assert (told["calls"], told["newly_asked"], told["newly_blocked"]) == (3, 1, 0)
+    assert [c["tool"] for c in told["changes"]] == ["pay_refund"]
+    _, told = run.json("diff", config, new)
+    assert [c["what"] for c in told["changes"]] == [
+        "plugin scope.rules[0].arguments.amount.ask_above"
+    ]
+
+
 # -- diff
 
 
@@ -304,6 +350,6 @@ def test_diff_of_two_configurations(run):
     (change,) = told["changes"]
     assert change["what"] == "plugin scope.rules[0].arguments.amount.ask_above"
     assert (change["before"], change["after"]) == ("100", "200")
-    other = write(run.folder, "other.toml", DEMO.replace("[plugins.budget]\nusd = 0.04\n", ""))
+    other = write(run.folder, "other.toml", re.sub(r"\[plugins\.budget\]\n(.+\n)+", "", DEMO))
     _, told = run.json("diff", old, other)
     assert {c["what"]: c["effect"] for c in told["changes"]}["plugin budget"] == "loosens"

@@ -106,4 +106,5 @@ def _call(
         agent=str(body.get("agent", "")), task=str(view.get("task", "") or body.get("task", "")),
         user=str(body.get("user", "")), tenant=str(body.get("tenant", "")),
         step=int(view.get("step") or 0), labels=view.get("labels") or {},
+        guard=str(view.get("guard", "")),
     )  # fmt: skip

@@ -19,7 +19,7 @@ from checkrein_plugins._patterns import globs, is_glob
 from checkrein_plugins._rates import Price, compiled
 
 if TYPE_CHECKING:
-    from genai_prices.types import ModelInfo
+    from genai_prices.types import ModelInfo, PriceVariant
 
 __all__ = ["Price", "PriceBook", "Prices", "book_of", "default_book"]
 
@@ -89,16 +89,18 @@ class PriceBook:
     def _look_up(self, model: str, provider: str, tier: str) -> Price | _Dated | None:
         model, provider = model.strip().lower(), provider.strip().lower()
         own = self._stated(model, provider)
+        special: Price | Decimal | None = None
+        if tier:
+            special = own.tiers.get(tier) if own is not None else None
+            special = self._overlay.tiers.get(tier) if special is None else special
+        if isinstance(special, Price):
+            return special
         standard: Price | _Dated | None = None if own is None else own.price
         if standard is None:
-            standard = _from_genai(model, provider)
-        if not tier or standard is None:
+            # The library's own price of a tier stands back behind a factor of the user's.
+            standard = _from_genai(model, provider, "" if special is not None else tier)
+        if special is None or standard is None:
             return standard
-        special = own.tiers.get(tier) if own is not None else None
-        if special is None:
-            special = self._overlay.tiers.get(tier)
-        if special is None or isinstance(special, Price):
-            return special or standard
         if type(standard) is _Dated:
             return standard.times(special, tier, self._overlay.source)
         assert isinstance(standard, Price)
@@ -139,7 +141,7 @@ def _readings(model: str, provider: str) -> list[tuple[str, str]]:
     return list(dict.fromkeys(found))
 
 
-def _from_genai(model: str, provider: str) -> Price | _Dated | None:
+def _from_genai(model: str, provider: str, tier: str) -> Price | _Dated | None:
     from genai_prices import __version__
     from genai_prices.data_snapshot import find_provider_by_id, get_snapshot
     from genai_prices.types import ModelPrice
@@ -164,40 +166,65 @@ def _from_genai(model: str, provider: str) -> Price | _Dated | None:
         except LookupError:
             continue
         source = f"genai-prices {__version__}"
-        if isinstance(info.prices, ModelPrice):
+        # Providers name what is billed apart in different ways: `processing` batch, say.
+        context = dict.fromkeys(("service_tier", "processing", "speed"), tier)
+        variants = tuple(
+            variant
+            for variant in (info.price_variants or () if tier else ())
+            if all(context.get(key) == value for key, value in variant.when.items())
+        )
+        if isinstance(info.prices, ModelPrice) and not variants:
             return compiled(info.id, source, info.prices)
-        return _Dated(info, source)
+        return _Dated(info, source, tier, context, variants)
     return None
 
 
 class _Dated:
-    """A model whose price depends on the date or the hour."""
+    """A model whose price depends on the date or the hour.
 
-    __slots__ = ("_compiled", "_factor", "_info", "_source", "_tier")
+    `variants`: what of the library's prices is about the tier.
+    """
 
-    def __init__(self, info: ModelInfo, source: str) -> None:
+    def __init__(
+        self,
+        info: ModelInfo,
+        source: str,
+        tier: str,
+        context: Mapping[str, str],
+        variants: tuple[PriceVariant, ...],
+    ) -> None:
         self._info = info
         self._source = source
-        self._factor: Decimal | None = None
-        self._tier = ("", "")
-        # By identity: the snapshot keeps its price objects alive and unchanged.
-        self._compiled: dict[int, Price] = {}
+        self._tier = tier
+        self._context = context
+        self._variants = variants
+        self._factor: tuple[Decimal, str, str] | None = None
+        self._compiled: dict[tuple[int, int], Price] = {}
 
     def times(self, factor: Decimal, tier: str, source: str) -> _Dated:
         """The same in a tier that costs `factor` times as much."""
-        dated = _Dated(self._info, self._source)
-        dated._factor, dated._tier = factor, (tier, source)
+        dated = _Dated(self._info, self._source, self._tier, self._context, self._variants)
+        dated._factor = (factor, tier, source)
         return dated
 
     def at(self, when: datetime) -> Price:
+        active = 0
+        for index, variant in enumerate(self._variants):
+            if variant.constraint is None or variant.constraint.active(when):
+                active |= 1 << index
         prices = self._info.get_prices(when)
-        found = self._compiled.get(id(prices))
+        # By identity: the snapshot keeps its price objects alive and unchanged.
+        key = (id(prices), active)
+        found = self._compiled.get(key)
         if found is None:
-            found = compiled(self._info.id, self._source, prices)
+            if active:
+                prices = self._info.get_prices(when, self._context)
+            tier = self._tier if active else ""
+            found = compiled(self._info.id, self._source, prices, tier)
             if self._factor is not None:
-                tier, source = self._tier
-                found = found.times(self._factor, tier, _both(found, source))
-            self._compiled[id(prices)] = found
+                factor, tier, source = self._factor
+                found = found.times(factor, tier, _both(found, source))
+            self._compiled[key] = found
         return found
 
 

@@ -135,13 +135,13 @@ class Price:
         return -(-units // NANO)
 
 
-def compiled(model: str, source: str, prices: ModelPrice) -> Price:
+def compiled(model: str, source: str, prices: ModelPrice, tier: str = "") -> Price:
     """A price of genai-prices as integers."""
     stated = {k: v for k, v in prices.__dict__.items() if v is not None and k[0] != "_"}
     starts = {BASE}
     for value in stated.values():
         starts.update(tier.start for tier in getattr(value, "tiers", ()))
-    return Price(model, source, [(start, _rates(stated, start)) for start in sorted(starts)])
+    return Price(model, source, [(start, _rates(stated, start)) for start in sorted(starts)], tier)
 
 
 def _rates(stated: Mapping[str, Any], start: int) -> Rates:

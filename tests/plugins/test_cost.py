@@ -230,6 +230,37 @@ def test_equal_to_genai_prices_for_all_its_models() -> None:
     assert compared > 5000
 
 
+def test_equal_to_genai_prices_in_every_service_tier_that_it_knows() -> None:
+    at = datetime(2031, 1, 1, 12, tzinfo=UTC)  # when every price that is announced holds
+    compared = 0
+    usage = Usage(250_001, 700, 5000, 300, cache_write_1h_tokens=100)
+    counts = genai.Usage(
+        input_tokens=250_001, output_tokens=700, cache_read_tokens=5000, cache_write_tokens=300,
+        cache_write_1h_tokens=100,
+    )  # fmt: skip
+    book = PriceBook(now=lambda: at)
+    for provider in get_snapshot().providers:
+        for model in provider.models:
+            for variant in model.price_variants or ():
+                ((key, tier),) = variant.when.items()
+                if key not in ("service_tier", "processing", "speed") or tier == "default":
+                    continue
+                price = book.find(model.id, provider.id, tier)
+                if price is None or price.model != model.id:
+                    continue  # another entry of the library has that name
+                assert price.tier == tier
+                expected = model.calc_price(
+                    counts, provider, genai_request_timestamp=at,
+                    price_context=dict.fromkeys(("service_tier", "processing", "speed"), tier),
+                )  # fmt: skip
+                nano = (expected.total_price * 10**9).to_integral_value(ROUND_CEILING)
+                cost = price.cost(usage)[0]
+                if cost is not None:
+                    assert Decimal(cost) == nano, (provider.id, model.id, tier)
+                    compared += 1
+    assert compared > 150
+
+
 def test_prices_that_depend_on_the_hour_are_those_of_the_hour() -> None:
     for provider in get_snapshot().providers:
         for model in provider.models:

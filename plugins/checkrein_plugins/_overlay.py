@@ -47,6 +47,9 @@ _CODES = (
     "TND TOP TRY TTD TWD TZS UAH UGX USD UYU UZS VES VND VUV WST XAF XCD XOF XPF YER ZAR ZMW "
     "ZWG"
 )
+MOST = 20_000_000
+"""Largest list of prices in JSON, in bytes: those that programs write are long."""
+
 CURRENCIES = frozenset(_CODES.split())
 """Codes of ISO 4217 that are in use."""
 
@@ -130,13 +133,20 @@ def overlay_of(given: Any, where: str) -> Overlay:
     return _overlay(data, None, "overlay", where)
 
 
+def read_table(path: Path) -> dict[str, Any]:
+    """A table out of a TOML, YAML or JSON file. Raises `ConfigError`."""
+    return dict(_read_file(path, "prices").data)
+
+
 def _read_file(path: Path, where: str) -> Document:
     base = _config_file.FOLDER.get()
     path = path if base is None else base / path
     if path.suffix.lower() != ".json":
         return _config_file.read(path)
     try:
-        text = path.read_bytes()[: _config_file.MOST + 1].decode("utf-8-sig")
+        if path.stat().st_size > MOST:
+            raise ConfigError(f"{where}: {path}: larger than {MOST:_} bytes: no list of prices")
+        text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"{where}: {path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

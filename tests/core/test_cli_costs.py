@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from checkrein import cli
-from checkrein.store import Batch, NewEvent, SessionPut, open_store
+from checkrein.cli._periods import periods
+from checkrein.store import DIMENSIONS, Batch, NewEvent, SessionPut, open_store
 from checkrein.testing._store_bill import HOUR, row
 
 
@@ -68,6 +71,44 @@ def test_json_and_csv_and_periods(url: str, capsys: Any) -> None:
     assert json.loads(out)["total"]["calls"] == 1
 
 
+def test_a_row_for_each_period(url: str, capsys: Any) -> None:
+    code, out, _ = run(capsys, "--store", url, "--by", "agent", "--per", "day", "--until",
+                       "1970-01-05")  # fmt: skip
+    lines = [line.split() for line in out.splitlines()]
+    assert code == 0
+    assert lines[0][:3] == ["DAY", "AGENT", "COST"]
+    assert [line[:3] for line in lines[1:]] == [
+        ["1970-01-02", "a", "$2"], ["1970-01-03", "=b", "$0.5"], ["1970-01-04", "a", "$0"],
+        ["total", "$2.5", "3"],
+    ]  # fmt: skip
+    code, out, _ = run(capsys, "--store", url, "--by", "model", "--per", "month", "--csv",
+                       "--until", "1970-03-01")  # fmt: skip
+    assert out.splitlines()[0].startswith("month,model,calls,nano_usd")
+    assert out.splitlines()[1].startswith("1970-01,m,3,2500000000")
+    _, out, _ = run(capsys, "--store", url, "--json", "--per", "hour", "--since", "1970-01-02",
+                    "--until", "1970-01-02T02:00")  # fmt: skip
+    (only,) = json.loads(out)["totals"]
+    assert (only["hour"], only["cost"]) == ("1970-01-02 00:00+0000", 2_000_000_000)
+
+
+@pytest.mark.parametrize("by", DIMENSIONS)
+def test_any_dimension(url: str, capsys: Any, by: str) -> None:
+    code, out, _ = run(capsys, "--store", url, "--by", by, "--since", "1970-01-02", "--json")
+    told = json.loads(out)
+    assert code == 0
+    assert sum(total["cost"] for total in told["totals"]) in (0, told["total"]["cost"])
+    assert told["total"]["cost"] == 2_500_000_000
+
+
+def test_the_hours_of_a_day_that_has_25() -> None:
+    begin, end = (round(datetime(2026, 10, d, tzinfo=ZoneInfo("Europe/Berlin")).timestamp())
+                  * 1_000_000 for d in (25, 26))  # fmt: skip
+    hours = list(periods("hour", begin, end, "Europe/Berlin"))
+    assert len(hours) == len({name for name, _, _ in hours}) == 25
+    assert hours[-1][2] == end
+    assert [name for name, _, _ in periods("day", begin, end, "Europe/Berlin")] == ["2026-10-25"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -76,6 +117,8 @@ def test_json_and_csv_and_periods(url: str, capsys: Any) -> None:
         (["--since", "2026-01-01", "--timezone", "Mars"], "--timezone Mars"),
         (["--where", "agent"], "--where agent: write WHAT=VALUE"),
         (["--csv", "--json"], "--csv and --json"),
+        (["--per", "year"], "--per year: use one of hour, day, month"),
+        (["--per", "hour", "--until", "1990-01-01"], "--per hour: more than 1000"),
     ],
 )
 def test_wrong_usage(url: str, capsys: Any, arguments: list[str], told: str) -> None:

@@ -33,6 +33,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "report",
         "Write what a session did as one HTML file that needs no network.",
     ),
+    "stats": (
+        "Look",
+        "stats",
+        "Count calls, latencies, errors and denials of each tool.",
+    ),
     "costs": ("Look", "costs", "Add up what calls cost, by model, agent, user and more."),
     "audit": ("Look", "audit", "Verify, sign and export what was recorded."),
     "approvals": ("Decide", "approvals", "List the calls that wait for a person."),
@@ -53,6 +58,7 @@ _SIBLINGS = ("checkrein_plugins.", "checkrein_integrations.")
 _BESIDE = {
     "demo": "Play the demo: an agent at a refund desk, supervised.",
     "policy": "Check, explain, test and rehearse policies.",
+    "prices": "Look up and compare prices of models, and import your own.",
     "redact": "Redact files or a pipe: private data and secrets.",
 }
 """Commands of the siblings in this distribution -> what they do."""

@@ -11,12 +11,12 @@ from checkrein.errors import ConfigError
 
 def moment(option: str, text: str | None, zone: str) -> int | None:
     """What `--since` and the like say, in microseconds since the epoch. Raises `ConfigError`."""
-    if text is None:
-        return None
     try:
         where: Any = ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ConfigError(f"--timezone {zone}: no time zone such as Europe/Berlin") from None
+    if text is None:
+        return None
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

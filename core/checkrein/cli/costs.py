@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from checkrein.cli._output import Out, usd
+from checkrein.cli._periods import FORMS, Since, Until, Zone, periods
 from checkrein.cli._place import Place, command
 from checkrein.cli._times import moment
 from checkrein.errors import ConfigError
 from checkrein.store import DIMENSIONS, Total
+
+if TYPE_CHECKING:
+    from checkrein.rein import Rein
 
 BAR = 20
 """Characters of the longest bar."""
@@ -28,50 +32,72 @@ def costs(
     by: Annotated[
         str, typer.Option(metavar="WHAT", help=f"One of {', '.join(DIMENSIONS)}.")
     ] = "model",
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="From this date or time on (ISO 8601).")
+    per: Annotated[
+        str | None, typer.Option(metavar="PERIOD", help="A row for each hour, day or month.")
     ] = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Up to this date or time, without it.")
-    ] = None,
-    zone: Annotated[
-        str, typer.Option("--timezone", metavar="ZONE", help="Of times without an offset.")
-    ] = "UTC",
+    since: Since = None,
+    until: Until = None,
+    zone: Zone = "UTC",
     where: Annotated[
         list[str] | None, typer.Option(metavar="WHAT=VALUE", help="Only these calls. Repeatable.")
     ] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Rows, the dearest first.")] = 50,
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Rows (of each period), the dearest first.")
+    ] = 50,
     as_csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values.")] = False,
 ) -> int:
     """Add up what calls cost, by model, agent, user and more. Times are in quarter hours."""
     if as_csv and out.as_json:
         raise ConfigError("--csv and --json: use one of them")
+    if per is not None and per not in FORMS:
+        raise ConfigError(f"--per {per}: use one of {', '.join(FORMS)}")
     begin, end = moment("--since", since, zone), moment("--until", until, zone)
     wanted = dict(_pair(text) for text in where or ())
     with place.looking() as rein:
-        totals = rein.store.totals(by, since=begin, until=end, where=wanted)
-        (whole,) = rein.store.totals(since=begin, until=end, where=wanted) or (Total(""),)
-    shown = totals[:limit]
+        totals = rein.store.totals
+        found: list[tuple[str, list[Total]]] = [
+            (name, totals(by, since=first, until=upto, where=wanted))
+            for name, first, upto in _periods(rein, per, begin, end, zone)
+        ]
+        (whole,) = totals(since=begin, until=end, where=wanted) or (Total(""),)
+    shown = [(name, total) for name, rows in found for total in rows[:limit]]
+    left = sum(max(0, len(rows) - limit) for _, rows in found)
     if as_csv:
-        _csv(by, shown)
+        _csv(by, per, shown)
         return 0
-    out.document({"by": by, "totals": [asdict(total) for total in shown], "total": asdict(whole)})
-    most = max((total.cost for total in shown), default=0)
-    rows: list[Sequence[object]] = [
-        (total.key or "-", *_cells(total), _bar(total.cost, most)) for total in shown
+    trees = [({per: name} if per else {}) | asdict(total) for name, total in shown]
+    out.document({"by": by, "totals": trees, "total": asdict(whole)})
+    most = max((total.cost for _, total in shown), default=0)
+    rows_: list[Sequence[object]] = [
+        (*([name] if per else []), total.key or "-", *_cells(total), _bar(total.cost, most))
+        for name, total in shown
     ]
-    if rows:
-        rows.append(("total", *_cells(whole), ""))
-    head = (by, "cost", "calls", "tokens", "saved", "estimated", "unpriced", "")
-    out.table(head, rows, empty="no calls that cost or used anything")
-    if len(totals) > limit:
-        out.note(f"{len(totals) - limit} more: --limit {len(totals)}")
+    if rows_:
+        rows_.append(("total", *([""] if per else []), *_cells(whole), ""))
+    head = (*([per] if per else []), by, "cost", "calls", "tokens", "saved", "estimated",
+            "unpriced", "")  # fmt: skip
+    out.table(head, rows_, empty="no calls that cost or used anything")
+    if left:
+        out.note(f"{left} more: --limit {max(len(rows) for _, rows in found)}")
     if whole.unpriced:
         out.note(
             f"{whole.unpriced} calls have no known price: they are in the cost only as far as a "
             "budget charged for them"
         )
     return 0
+
+
+def _periods(
+    rein: Rein, per: str | None, begin: int | None, end: int | None, zone: str
+) -> Iterator[tuple[str, int | None, int | None]]:
+    """(name, first, end): one without borders of its own, or those of the calendar."""
+    if per is None:
+        yield "", begin, end
+        return
+    if begin is None:
+        first = rein.store.costs(until=end, limit=1).rows
+        begin = first[0].at if first else rein.clock()
+    yield from periods(per, begin, rein.clock() + 1 if end is None else end, zone)
 
 
 def _cells(total: Total) -> tuple[object, ...]:
@@ -85,14 +111,17 @@ def _bar(cost: int, most: int) -> str:
     return "█" * -(-cost * BAR // most) if most else ""
 
 
-def _csv(by: str, totals: Sequence[Total]) -> None:
+def _csv(by: str, per: str | None, totals: Sequence[tuple[str, Total]]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     names = list(asdict(Total("")))
-    writer.writerow([by, *("nano_usd" if n == "cost" else n for n in names[1:])])
-    for total in totals:
+    writer.writerow(
+        [*([per] if per else []), by, *("nano_usd" if n == "cost" else n for n in names[1:])]
+    )
+    for name, total in totals:
         key, *counts = asdict(total).values()
         # A spreadsheet must not take what an agent named for a formula.
-        writer.writerow([f"'{key}" if str(key).startswith(("=", "+", "-", "@")) else key, *counts])
+        safe = f"'{key}" if str(key).startswith(("=", "+", "-", "@")) else key
+        writer.writerow([*([name] if per else []), safe, *counts])
 
 
 def _pair(text: str) -> tuple[str, str]:

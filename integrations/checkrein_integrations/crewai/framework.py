@@ -6,13 +6,13 @@ release; an attribute that is missing must stop the start, not a run.
 
 from __future__ import annotations
 
-import itertools
 from functools import cache
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
 from checkrein.errors import ConfigError
+from checkrein_integrations._shared.versions import numbers
 
 OLDEST, BEYOND = (1, 15, 29), (2,)
 """Versions of crewai: older ones tell the model, on the ReAct road, of what must end the run."""
@@ -88,7 +88,7 @@ _NEEDED: tuple[tuple[Any, tuple[str, ...]], ...] = (
 def check() -> None:
     """Raise `ConfigError` where the installed CrewAI is not one that the adapter can supervise."""
     here = installed()
-    if not OLDEST <= _numbers(here) < BEYOND:
+    if not OLDEST <= numbers(here) < BEYOND:
         raise ConfigError(
             f"crewai {here} is not supported: crewai {SUPPORTED}: pip install 'checkrein[crewai]'"
         )
@@ -117,15 +117,3 @@ def current_call_id() -> Any:
 def installed() -> str:
     """The version of crewai, read once: it costs a millisecond."""
     return version("crewai")
-
-
-@cache
-def _numbers(text: str) -> tuple[int, ...]:
-    """The leading numbers of a version; of a pre-release, those of what it leads to."""
-    found = []
-    for part in text.split("."):
-        digits = "".join(itertools.takewhile(str.isdigit, part))
-        if not digits:
-            break
-        found.append(int(digits))
-    return tuple(found)

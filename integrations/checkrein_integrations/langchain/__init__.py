@@ -4,12 +4,13 @@
 
     agent = create_agent(model, tools, middleware=[CheckreinMiddleware(rein)])
 
-Raises `ConfigError` on import where the packages of the extra are missing.
+Raises `ConfigError` on import where the packages of the extra are missing, or are others than
+the adapter knows.
 """
 
 from __future__ import annotations
 
-from checkrein.errors import ConfigError
+from checkrein_integrations.langchain.framework import unfit
 
 try:
     from checkrein_integrations.langchain.callbacks import CheckreinCallbackHandler
@@ -18,12 +19,10 @@ try:
     from checkrein_integrations.langchain.supervised import supervise_tool
     from checkrein_integrations.langchain.tools import tool_node_wrappers
 except ImportError as error:
-    if (error.name or "").partition(".")[0] in ("langchain", "langchain_core", "langgraph"):
-        raise ConfigError(
-            f"checkrein_integrations.langchain needs langchain 1.5 and langgraph 1.2 or newer "
-            f"({error}): pip install 'checkrein[langchain]'"
-        ) from error
-    raise
+    problem = unfit(error)
+    if problem is None:
+        raise
+    raise problem from error
 
 __all__ = [
     "CheckreinCallbackHandler",

@@ -22,6 +22,7 @@ from checkrein.tools import Tool
 from checkrein_integrations.langchain import messages as shape
 from checkrein_integrations.langchain.binding import binder_of
 from checkrein_integrations.langchain.execution import NothingRan, covered
+from checkrein_integrations.langchain.framework import check
 from checkrein_integrations.langchain.models import usage_of
 from checkrein_integrations.langchain.signals import SIGNALS, ending
 from checkrein_integrations.langchain.steps import Step
@@ -44,6 +45,7 @@ class CheckreinCallbackHandler(BaseCallbackHandler):
 
     def __init__(self, rein: Rein) -> None:
         super().__init__()
+        check()
         _refuse(rein)
         self.rein = rein
         self._binder = binder_of(rein)

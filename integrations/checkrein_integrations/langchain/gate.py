@@ -10,6 +10,7 @@ from checkrein._io import finish
 from checkrein.engine import inside
 from checkrein.errors import ApprovalPending, CheckreinError, ConfigError, Denied
 from checkrein.session import ACTIVE, Session
+from checkrein_integrations.langchain.framework import check
 from checkrein_integrations.langchain.keys import THREAD, Place
 from checkrein_integrations.langchain.sessions import RUN, Runs
 from checkrein_integrations.langchain.signals import SIGNALS, ending, is_signal
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 
 
 class Gate:
-    """Runs entries of one adapter."""
+    """Runs entries of one adapter. Raises `ConfigError` for a framework that it does not know."""
 
     def __init__(self, rein: Rein, runs: Runs) -> None:
+        check()
         self.rein = rein
         self.runs = runs
         for signal in SIGNALS:

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from checkrein_integrations._shared.keys import key_digest
+from checkrein_integrations.langchain.framework import CHECKPOINTER
 
-CHECKPOINTER = "__pregel_checkpointer"
-"""Where langgraph 1.x hands a run's checkpointer to its nodes."""
 THREAD = "langgraph.thread_id"
 """Label of calls by which `resume` finds the run again."""
 

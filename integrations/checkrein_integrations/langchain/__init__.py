@@ -13,6 +13,7 @@ from __future__ import annotations
 from checkrein_integrations.langchain.framework import unfit
 
 try:
+    from checkrein_integrations._shared.retracting import AnswerRetracted
     from checkrein_integrations.langchain.callbacks import CheckreinCallbackHandler
     from checkrein_integrations.langchain.middleware import CheckreinMiddleware
     from checkrein_integrations.langchain.resuming import aresume, resume
@@ -25,6 +26,7 @@ except ImportError as error:
     raise problem from error
 
 __all__ = [
+    "AnswerRetracted",
     "CheckreinCallbackHandler",
     "CheckreinMiddleware",
     "aresume",

@@ -20,10 +20,10 @@ from checkrein.engine import Entry
 from checkrein.errors import CheckreinError, ConfigError, Denied
 from checkrein.tools import Tool
 from checkrein_integrations.langchain import messages as shape
+from checkrein_integrations.langchain.answers import usage_of
 from checkrein_integrations.langchain.binding import binder_of
 from checkrein_integrations.langchain.execution import NothingRan, covered
 from checkrein_integrations.langchain.framework import check
-from checkrein_integrations.langchain.models import usage_of
 from checkrein_integrations.langchain.signals import SIGNALS, ending
 from checkrein_integrations.langchain.steps import Step
 

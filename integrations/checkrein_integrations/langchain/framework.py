@@ -30,6 +30,7 @@ _NEEDED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("langchain.agents.middleware", "ModelRequest", ("override",)),
     ("langgraph.prebuilt.tool_node", "ToolCallRequest", ("override",)),
     ("langgraph.pregel", "Pregel", ("get_state", "aget_state")),
+    ("langchain_core.tracers._streaming", "_StreamingCallbackHandler", ()),
     ("langchain_core.tools", "BaseTool",
      ("run", "arun", "_run", "_arun", "tool_call_schema", "get_input_schema")),
     ("langchain_core.language_models", "BaseChatModel",

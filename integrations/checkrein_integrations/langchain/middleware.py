@@ -11,6 +11,7 @@ from langgraph.config import get_config
 
 from checkrein._io import finish
 from checkrein.errors import ConfigError
+from checkrein_integrations._shared.retracting import Streams, check_streams
 from checkrein_integrations.langchain.keys import place_of
 from checkrein_integrations.langchain.models import ModelCalls
 from checkrein_integrations.langchain.sessions import STATE, Runs, SessionFactory
@@ -38,6 +39,11 @@ class CheckreinMiddleware(AgentMiddleware[Any, Any, Any]):
         models: Model objects by name, for plugins that fall back to or rewrite to another model.
         ungated: What to do about tools that the provider itself runs, which nothing here can
             stop: `refuse` ends the run before the model is called, `allow` marks the calls.
+        streams: `auto` shows what the plugins' stream filters let through, and nothing of an
+            answer that a plugin wants to see whole; `hold` never shows anything before the
+            whole answer is judged; `pass` shows it. What was shown and is blocked or replaced
+            is taken back with an `AnswerRetracted`, in `stream_mode="custom"` and as
+            `on_custom_event` of `astream_events`.
 
     Raises `ConfigError` for settings that cannot be used.
     """
@@ -52,8 +58,10 @@ class CheckreinMiddleware(AgentMiddleware[Any, Any, Any]):
         session: SessionFactory | None = None,
         models: Mapping[str, Any] | None = None,
         ungated: Literal["refuse", "allow"] = "refuse",
+        streams: Streams = "auto",
     ) -> None:
         super().__init__()
+        check_streams(streams)
         if ungated not in ("refuse", "allow"):
             raise ConfigError(f"ungated: {ungated!r} is neither 'refuse' nor 'allow'")
         if session is not None and not callable(session):
@@ -61,7 +69,7 @@ class CheckreinMiddleware(AgentMiddleware[Any, Any, Any]):
         self.rein = rein
         self._runs = Runs(rein, session, ends=True)
         self._tool_calls = ToolCalls(rein, self._runs)
-        self._model_calls = ModelCalls(rein, self._runs, dict(models or {}), ungated)
+        self._model_calls = ModelCalls(rein, self._runs, dict(models or {}), ungated, streams)
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
         """A run begins: find or open its session."""

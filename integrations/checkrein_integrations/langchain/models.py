@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from langchain.agents.middleware.types import ExtendedModelResponse, ModelResponse
@@ -13,15 +12,31 @@ from langgraph.config import get_config
 from checkrein._io import finish
 from checkrein.call import ToolInfo, Usage
 from checkrein.engine import Entry
-from checkrein.errors import ApprovalPending, ConfigError, Unencodable
+from checkrein.errors import ApprovalPending, CheckreinError, ConfigError, Unencodable
 from checkrein.tools import Tool
 from checkrein_integrations._shared import requests
+from checkrein_integrations._shared.retracting import (
+    AnswerRetracted,
+    Streams,
+    asked_again,
+    blocked,
+    replaced,
+)
 from checkrein_integrations.langchain import messages as shape
+from checkrein_integrations.langchain.answers import (
+    answer_in,
+    loaded,
+    messages_in,
+    name_of,
+    swapped,
+    usage_of,
+)
 from checkrein_integrations.langchain.channels import Channels
 from checkrein_integrations.langchain.execution import RUNNING, Execution
 from checkrein_integrations.langchain.gate import Gate
 from checkrein_integrations.langchain.keys import call_key, place_of
-from checkrein_integrations.langchain.results import Stored, kept_of, loaded_message
+from checkrein_integrations.langchain.results import Stored, kept_of
+from checkrein_integrations.langchain.retracting import aretract, retract
 from checkrein_integrations.langchain.sessions import Runs
 from checkrein_integrations.langchain.signals import SIGNALS, ending
 from checkrein_integrations.langchain.streams import filtering, written
@@ -34,41 +49,16 @@ _OWN_TOOLS = ("function", "custom")
 """Types of tool definitions whose calls come back to the agent."""
 
 
-def name_of(model: Any) -> str:
-    """The name under which a model object is known to policies and prices."""
-    for field in ("model_name", "model", "model_id"):
-        name = getattr(model, field, None)
-        if isinstance(name, str) and name:
-            return name
-    return type(model).__name__
-
-
-def usage_of(message: AIMessage) -> Usage | None:
-    """What an answer reports of its tokens; None if it reports nothing."""
-    used = message.usage_metadata
-    if not used:
-        return None
-    given: Mapping[str, Any] = used.get("input_token_details") or {}
-    made: Mapping[str, Any] = used.get("output_token_details") or {}
-    about = message.response_metadata
-    return Usage(
-        input_tokens=used["input_tokens"],
-        output_tokens=used["output_tokens"],
-        cache_read_tokens=given.get("cache_read") or 0,
-        cache_write_tokens=given.get("cache_creation") or 0,
-        reasoning_tokens=made.get("reasoning") or 0,
-        input_audio_tokens=given.get("audio") or 0,
-        output_audio_tokens=made.get("audio") or 0,
-        model=str(about.get("model_name") or about.get("model") or ""),
-        provider=str(about.get("model_provider") or ""),
-    )
-
-
 class ModelCalls(Gate):
     """Supervises the model calls of an agent."""
 
     def __init__(
-        self, rein: Rein, runs: Runs, models: dict[str, Any], ungated: str = "refuse"
+        self,
+        rein: Rein,
+        runs: Runs,
+        models: dict[str, Any],
+        ungated: str = "refuse",
+        streams: Streams = "auto",
     ) -> None:
         super().__init__(rein, runs)
         self.models = models
@@ -78,7 +68,10 @@ class ModelCalls(Gate):
         self.holding = [
             impl.plugin for impl in rein.plugins.chains["post_call"] if impl.plugin not in streaming
         ]
-        if self.holding and self.openers:
+        self.hold = streams == "hold" or (streams == "auto" and bool(self.holding))
+        self.filters = bool(self.openers) or self.hold or streams == "pass"
+        """Whether models have to be swapped for ones that filter what they stream."""
+        if streams == "auto" and self.holding and self.openers:
             rein.log.info(
                 "answers are not streamed: %s look at them only when they are complete",
                 ", ".join(self.holding),
@@ -121,13 +114,16 @@ class ModelCalls(Gate):
         job = _Job(self, request)
         while True:
             try:
-                return job.given(self.run(job.session, job.entry(handler)))
+                result = job.given(self.run(job.session, job.entry(handler)))
+                retract(request.runtime, job.taken_back)
+                return result
             except ApprovalPending as pending:
                 if not job.waits(pending):
                     raise ending(pending)  # noqa: B904 - the same error
                 self.pause(job.session, pending, "")
             except BaseException as error:
                 final = self.final(error)
+                retract(request.runtime, job.blocked(final))
                 finish(self.runs.failed(self.rein.sync_io, job.session, final))
                 if final is error:
                     raise
@@ -138,13 +134,16 @@ class ModelCalls(Gate):
         job = _Job(self, request)
         while True:
             try:
-                return job.given(await self.arun(job.session, job.aentry(handler)))
+                result = job.given(await self.arun(job.session, job.aentry(handler)))
+                await aretract(request.runtime, job.taken_back)
+                return result
             except ApprovalPending as pending:
                 if not job.waits(pending):
                     raise ending(pending)  # noqa: B904 - the same error
                 self.pause(job.session, pending, "")
             except BaseException as error:
                 final = self.final(error)
+                await aretract(request.runtime, job.blocked(final))
                 await self.runs.failed(self.rein.async_io, job.session, final)
                 if final is error:
                     raise
@@ -157,6 +156,7 @@ class _Job:
     __slots__ = (
         "answer",
         "arguments",
+        "asked",
         "came",
         "gate",
         "key",
@@ -168,8 +168,10 @@ class _Job:
         "request",
         "result",
         "session",
+        "shown",
         "spent",
         "suspends",
+        "taken_back",
         "told",
     )  # fmt: skip
 
@@ -207,12 +209,16 @@ class _Job:
         self.told: Any = None
         self.spent: Usage | None = None
         self.came: list[str] = []
+        self.asked = self.shown = False
+        """Whether the model was asked, and something of its answer was delivered."""
+        self.taken_back: AnswerRetracted | None = None
 
     def entry(self, handler: Callable[[Any], Any]) -> Entry:
         """The entry of a sync call."""
 
         def run(call: Call, exact: dict[str, Any]) -> Any:
             request = self._changed(call, exact)
+            retract(request.runtime, self._again())
             token = RUNNING.set(Execution(self.gate.rein, call.name, "model"))
             try:
                 result = handler(request)
@@ -227,6 +233,7 @@ class _Job:
 
         async def run(call: Call, exact: dict[str, Any]) -> Any:
             request = self._changed(call, exact)
+            await aretract(request.runtime, self._again())
             token = RUNNING.set(Execution(self.gate.rein, call.name, "model"))
             try:
                 result = await handler(request)
@@ -256,7 +263,7 @@ class _Job:
             signals=SIGNALS,
             # Of a call that no later run can meet again, the one shape is enough.
             dump=self._dump if keyed else None,
-            load=_loaded if keyed else None,
+            load=loaded if keyed else None,
             usage=self._usage,
             paid=lambda: self.spent,
             said=self._said,
@@ -281,13 +288,11 @@ class _Job:
         model = request.model
         if call.name != self.model:
             model = changes["model"] = self._other(call.name)
-        openers = self.gate.openers
-        if openers:
+        if self.gate.filters:
+            openers = self.gate.openers
             changes["model"] = filtering(
-                model, lambda: Channels(call, openers), bool(self.gate.holding), self._reported
+                model, lambda: Channels(call, openers), self.gate.hold, self._reported, self._shows
             )
-        elif self.gate.holding:
-            changes["model"] = filtering(model, lambda: Channels(call, ()), True)
         return request.override(**changes) if changes else request
 
     def _other(self, name: str) -> Any:
@@ -305,9 +310,23 @@ class _Job:
     def _received(self, result: Any) -> Any:
         """The answer in the one shape."""
         self.result = result
-        self.answer = _answer_in(result)
+        self.answer = answer_in(result)
         self.told = None if self.answer is None else shape.told(self.answer)
         return self.told
+
+    def _again(self) -> AnswerRetracted | None:
+        """The model is asked: what an earlier attempt has shown is taken back."""
+        shown, self.asked, self.shown = self.shown, True, False
+        return asked_again() if shown else None
+
+    def blocked(self, error: BaseException) -> AnswerRetracted | None:
+        """What tells that nothing of the answer stands."""
+        if not self.asked or not isinstance(error, CheckreinError):
+            return None
+        return blocked(error, shown=self.shown)
+
+    def _shows(self) -> None:
+        self.shown = True
 
     def _reported(self, message: Any) -> None:
         """A whole answer, or a piece of one, that has not been filtered yet."""
@@ -324,7 +343,7 @@ class _Job:
 
     def _dump(self, value: Any) -> Any:
         message = self._answer(value)
-        others = _messages_in(self.result)
+        others = messages_in(self.result)
         if message is None or len(others) > 1 or isinstance(self.result, ExtendedModelResponse):
             raise Unencodable("result", type(self.result).__name__)
         return {"langchain": kept_of(message)}
@@ -361,7 +380,11 @@ class _Job:
         message = self._answer(value)
         if self.result is None or self.answer is None:
             return ModelResponse(result=[message] if message is not None else [])
-        return _swapped(self.result, self.answer, message)
+        if self.shown and message is not None:
+            # Another message for the graph's streams: they leave out what they have shown.
+            message = message.model_copy(update={"id": None})
+            self.taken_back = replaced()
+        return swapped(self.result, self.answer, message)
 
     def waits(self, pending: ApprovalPending) -> bool:
         """Whether it is this very call that waits."""
@@ -369,30 +392,3 @@ class _Job:
             return False
         self.session.waiting.add(self.key)
         return True
-
-
-def _messages_in(result: Any) -> list[Any]:
-    if isinstance(result, ExtendedModelResponse):
-        result = result.model_response
-    if isinstance(result, AIMessage):
-        return [result]
-    return list(getattr(result, "result", ()))
-
-
-def _answer_in(result: Any) -> AIMessage | None:
-    for message in _messages_in(result):
-        if isinstance(message, AIMessage):
-            return message
-    return None
-
-
-def _swapped(result: Any, old: AIMessage, new: Any) -> Any:
-    if result is old:
-        return new
-    if isinstance(result, ExtendedModelResponse):
-        return replace(result, model_response=_swapped(result.model_response, old, new))
-    return replace(result, result=[new if m is old else m for m in result.result])
-
-
-def _loaded(kept: Any) -> Any:
-    return Stored(loaded_message(kept["langchain"]))

@@ -13,6 +13,8 @@ from typing import Any, cast
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessageChunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables.config import ensure_config
+from langchain_core.tracers._streaming import _StreamingCallbackHandler
 from pydantic import ConfigDict
 
 from checkrein.errors import ConfigError
@@ -156,6 +158,10 @@ class FilteredChatModel(BaseChatModel):
     """Returns the `Channels` of one answer."""
     told: Any = None
     """Called with each answer before it is filtered: one that is blocked has been paid for."""
+    shows: Any = None
+    """Called when something of the answer has been delivered."""
+    hold: bool = False
+    """No reader of a stream hears of the call."""
     model_name: str = ""
 
     @property
@@ -174,6 +180,14 @@ class FilteredChatModel(BaseChatModel):
             async_api=async_api, run_manager=run_manager, **kwargs
         )
 
+    def invoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        """As any chat model."""
+        return super().invoke(input, _unstreamed(config) if self.hold else config, **kwargs)
+
+    async def ainvoke(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        """As any chat model."""
+        return await super().ainvoke(input, _unstreamed(config) if self.hold else config, **kwargs)
+
     def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
         """Bind tools as the inner model does."""
         bound: Any = self.inner.bind_tools(tools, **kwargs)
@@ -186,6 +200,19 @@ class FilteredChatModel(BaseChatModel):
                 )
             )
         return self.bind(**bound.kwargs)
+
+    def _reported(self, chunk: ChatGenerationChunk, run_manager: Any) -> ChatGenerationChunk:
+        if self.shows is not None and (chunk.text or _calls_of(chunk)):
+            self.shows()
+        if run_manager is not None:
+            run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+        return chunk
+
+    async def _areported(self, chunk: ChatGenerationChunk, run_manager: Any) -> ChatGenerationChunk:
+        self._reported(chunk, None)
+        if run_manager is not None:
+            await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+        return chunk
 
     def _tell(self, message: Any) -> None:
         if self.told is not None:
@@ -227,9 +254,9 @@ class FilteredChatModel(BaseChatModel):
             for chunk in self.inner._stream(messages, stop=stop, **kwargs):  # noqa: SLF001 - as a model calls another
                 self._tell(chunk.message)
                 for out in delivery.feed(chunk):
-                    yield _reported(out, run_manager)
+                    yield self._reported(out, run_manager)
             for out in delivery.end():
-                yield _reported(out, run_manager)
+                yield self._reported(out, run_manager)
         finally:
             channels.abort()
 
@@ -242,13 +269,9 @@ class FilteredChatModel(BaseChatModel):
             async for chunk in self.inner._astream(messages, stop=stop, **kwargs):  # noqa: SLF001 - as a model calls another
                 self._tell(chunk.message)
                 for out in delivery.feed(chunk):
-                    if run_manager is not None:
-                        await run_manager.on_llm_new_token(out.text, chunk=out)
-                    yield out
+                    yield await self._areported(out, run_manager)
             for out in delivery.end():
-                if run_manager is not None:
-                    await run_manager.on_llm_new_token(out.text, chunk=out)
-                yield out
+                yield await self._areported(out, run_manager)
         finally:
             channels.abort()
 
@@ -259,10 +282,26 @@ def written(message: Any) -> list[str]:
     return [str(message.text), *(piece.get("args") or "" for piece in calls)]
 
 
-def _reported(chunk: ChatGenerationChunk, run_manager: Any) -> ChatGenerationChunk:
-    if run_manager is not None:
-        run_manager.on_llm_new_token(chunk.text, chunk=chunk)
-    return chunk
+def _unstreamed(config: Any) -> Any:
+    """The config without those who read a stream: they are told of the final message."""
+    config = ensure_config(config)
+    callbacks = config.get("callbacks")
+    if isinstance(callbacks, list):
+        return {**config, "callbacks": _not_streaming(callbacks)}
+    if callbacks is None:
+        return config
+    manager = callbacks.copy()
+    manager.handlers = _not_streaming(manager.handlers)
+    manager.inheritable_handlers = _not_streaming(manager.inheritable_handlers)
+    return {**config, "callbacks": manager}
+
+
+def _not_streaming(handlers: list[Any]) -> list[Any]:
+    return [h for h in handlers if not isinstance(h, _StreamingCallbackHandler)]
+
+
+def _calls_of(chunk: ChatGenerationChunk) -> Any:
+    return getattr(chunk.message, "tool_call_chunks", None)
 
 
 def filtering(
@@ -270,10 +309,11 @@ def filtering(
     openers: Callable[[], Channels],
     hold: bool,
     told: Callable[[Any], None] | None = None,
+    shows: Callable[[], None] | None = None,
 ) -> BaseChatModel:
     """A model whose answers are filtered. Raises `ConfigError` for what is no chat model.
 
-    `hold`: nothing of the answer is streamed; the graph emits the final message instead.
+    `hold`: nobody who reads a stream hears of the call; the graph emits the final message.
     """
     if not isinstance(model, BaseChatModel):
         raise ending(
@@ -281,15 +321,12 @@ def filtering(
                 f"{type(model).__name__} is no BaseChatModel: its streams cannot be filtered"
             )
         )
-    tags = list(model.tags or ())
-    if hold:
-        from langgraph.constants import TAG_NOSTREAM
-
-        tags.append(TAG_NOSTREAM)
     return FilteredChatModel(
         inner=model,
         openers=openers,
         told=told,
+        shows=shows,
+        hold=hold,
         model_name=str(getattr(model, "model_name", "") or getattr(model, "model", "") or ""),
         cache=model.cache,
         rate_limiter=model.rate_limiter,
@@ -297,5 +334,5 @@ def filtering(
         profile=model.profile,
         metadata=model.metadata,
         callbacks=model.callbacks,
-        tags=tags or None,
+        tags=model.tags,
     )

@@ -14,11 +14,11 @@ from openai.types.responses import (
     ResponseTextDeltaEvent,
 )
 
-from checkrein.errors import CheckreinError, Denied
+from checkrein.errors import CheckreinError
 from checkrein.streams.chunks import pieces_of
 from checkrein.streams.fields import get, with_fields
 from checkrein.streams.responses import Delivery, shows
-from checkrein_integrations._shared.retracting import AnswerRetracted
+from checkrein_integrations._shared.retracting import asked_again, blocked, replaced
 from checkrein_integrations.openai_agents.framework import ModelResponse, Usage
 from checkrein_integrations.openai_agents.signals import final
 
@@ -59,7 +59,7 @@ class Streamed:
         except CheckreinError as error:
             ended = final(error)
             setattr(ended, _DRAIN, True)
-            yield self._retracted(error)
+            yield blocked(error, shown=self._shown)
             raise ended from None
         response = self._job.given(outcome)
         if self._last is not None and response is self._job.received:
@@ -67,14 +67,9 @@ class Streamed:
                 yield event
             return
         if self._shown:
-            yield AnswerRetracted("replaced by a plugin", shown=True, replaced=True)
+            yield replaced()
         for event in _synthetic(response, self._last):
             yield event
-
-    def _retracted(self, error: CheckreinError) -> AnswerRetracted:
-        if isinstance(error, Denied):
-            return AnswerRetracted(error.reason, error.rule, self._shown)
-        return AnswerRetracted(type(error).__name__, "", self._shown)
 
     async def _run(self) -> Any:
         try:
@@ -87,7 +82,7 @@ class Streamed:
         job = self._job
         model, request = job.changed(call, exact)
         if self._shown:
-            await self._queue.put(AnswerRetracted("asked again", shown=True, replaced=True))
+            await self._queue.put(asked_again())
             self._shown = False
         from checkrein_integrations.openai_agents.models import split
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from checkrein.errors import ConfigError
+from checkrein_integrations._shared.retracting import Streams, check_streams
 from checkrein_integrations.openai_agents import handoffs
 from checkrein_integrations.openai_agents.binding import (
     agent_body,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 
 A = TypeVar("A", bound=Agent[Any])
 Ungated = Literal["refuse", "allow"]
-Streams = Literal["auto", "hold", "pass"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,8 +53,7 @@ class Settings:
         """Raise `ConfigError` for settings that cannot be used."""
         if self.ungated not in ("refuse", "allow"):
             raise ConfigError(f"ungated: {self.ungated!r} is neither 'refuse' nor 'allow'")
-        if self.streams not in ("auto", "hold", "pass"):
-            raise ConfigError(f"streams: {self.streams!r} is none of 'auto', 'hold', 'pass'")
+        check_streams(self.streams)
         for name, model in self.models.items():
             if not isinstance(model, Model):
                 raise ConfigError(f"models: {name!r} is a {type(model).__name__}, not a Model")

@@ -417,6 +417,10 @@ def _resident() -> int:
     return int(pages) * resource.getpagesize() // 1024
 
 
+APART = "\n# Measured apart\n"
+"""What follows it on the page comes from other benchmarks, and stays."""
+
+
 def main() -> None:
     """Run all sections; print, and write on request."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -466,7 +470,9 @@ def main() -> None:
     text = "\n".join(lines).rstrip() + "\n"
     print(text)
     if options.write:
-        (ROOT / "docs" / "benchmarks.md").write_text(text, encoding="utf-8")
+        page = ROOT / "docs" / "benchmarks.md"
+        _, mark, apart = page.read_text(encoding="utf-8").partition(APART)
+        page.write_text(f"{text}{mark}{apart}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,9 @@ from checkrein_plugins.redaction.linear import ANCHOR, Triggers, matcher
 THRESHOLD = 1.0
 """Sum of weights from which a text is suspicious."""
 
+ASKED = 0.5
+"""An act that is asked for, or stands in a letter: people write such things to each other."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -162,6 +165,7 @@ _AMOUNT = _compiled(signals.AMOUNT)
 _MONEY = _compiled(signals.MONEY_VERBS)
 _QUESTION = _compiled(signals.QUESTION)
 _SPACED = _compiled(signals.SPACED)
+_LETTER = _compiled(signals.LETTER)
 
 
 def _phrases(data: bytes) -> Iterator[Finding]:
@@ -194,7 +198,9 @@ def _acts(data: bytes) -> Iterator[Finding]:
         end = _END(ANCHOR, data, head, most)[0][0]
         end = most if end < 0 else end
         if _orders(data, start, end):
-            yield Finding(start, end, "action", "an act ordered", THRESHOLD)
+            asked = data[end : end + 1] == b"?" or _has(_LETTER, data, 0, length)
+            weight = ASKED if asked else THRESHOLD
+            yield Finding(start, end, "action", "an act ordered", weight)
             return
         # What else begins within this sentence is a part of what was just looked at.
         at = max(end, head)

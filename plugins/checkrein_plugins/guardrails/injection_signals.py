@@ -236,8 +236,8 @@ SIGNALS: tuple[Signal, ...] = (
     # -- bending the answer that the reader is about to give
     Signal(
         "shape the answer", "shaping", 1.0,
-        r"(?:^|[.!?:;,\n\"'>)]\s*|\bplease )(?:replac|substitut|convert|render|misspell|encod|"
-        r"encrypt|"
+        r"(?:^|[.!?:;,\n\"'>)]\s*|\b(?:please|also|then|kindly|just) )(?:replac|substitut|"
+        r"convert|render|misspell|encod|encrypt|"
         r"translat|revers|capitali[sz]|combin|group|remov|alternat|insert|add|append|suggest|"
         r"promot|"
         r"recommend|mention|integrat|modif|enhanc|shuffl|scrambl|mirror|embed|incorporat|includ|"
@@ -371,6 +371,12 @@ QUESTION = (
     r"why|the)|describe (?:how|what|the)|discuss|define|(?:the )?(?:phrase|term|words?) )"
 )
 """How a sentence begins that asks about a phrase and does not give the order."""
+
+LETTER = (
+    r"(?:^|\n)\W*(?:hi|hello|hey|dear|good (?:morning|afternoon|evening))\b[^.!?\n]{0,30}[,!]"
+    r"|\b(?:thanks|thank you|regards|best|cheers|love|sincerely),?\s*[a-z ]{0,24}\W*(?:\n|$)"
+)
+"""A text that begins or ends as a letter does."""
 
 SPACED = r"(?:\b[a-z][-_.*·| ]{1,2}){7,}[a-z]\b"
 """Words written letter by letter."""

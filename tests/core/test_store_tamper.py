@@ -9,11 +9,7 @@ from pathlib import Path
 import pytest
 
 from checkrein.errors import StoreUnavailable
-from checkrein.store import (
-    HoldRow,
-    SettleRow,
-    Store,
-)
+from checkrein.store import Batch, HoldRow, NewEvent, SessionPut, SettleRow, Store
 from checkrein.testing._store_batches import hold, note, opened
 
 from .conftest import open_at
@@ -41,6 +37,8 @@ def chained(path: Path) -> Iterator[Store]:
         opened(store, id)
         for i in range(6):
             store.commit(note(id, payload={"i": i}))
+    store.close()
+    store = open_at(path)
     assert store.verify("s") is None
     yield store
     store.close()
@@ -96,7 +94,10 @@ def test_a_cut_tail_is_a_missing_event(path: Path, chained: Store) -> None:
     bad = chained.verify("s")
     assert bad is not None
     assert (bad.kind, bad.n, bad.session) == ("missing", 5, "s")
-    assert chained.rebuild() == ["session s: its row ends at event 6, its events at 4"]
+    assert chained.rebuild() == [
+        "marks: 2 belong to no event",
+        "session s: its row ends at event 6, its events at 4",
+    ]
     assert chained.verify("t") is None
 
 
@@ -162,3 +163,34 @@ def test_rebuild_repairs_what_is_derived(path: Path, chained: Store) -> None:
     assert chained.verify("s") is None
     chained.commit(note("s", payload={"goes": "on"}))
     assert chained.verify("s") is None
+
+
+def test_the_row_of_a_running_session_is_behind_and_what_is_read_is_not(path: Path) -> None:
+    store = open_at(path)
+    opened(store, "s")
+    for i in range(4):
+        store.commit(note(payload={"i": i}))
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT n FROM sessions").fetchone() == (0,)
+    row, last = store.session("s"), store.events()[-1]
+    assert row is not None
+    assert (row.n, row.head, row.updated) == (4, last.hash, last.at)
+    assert list(store.sessions().rows) == [row]
+    assert store.rebuild() == []
+    # Its end is written when it ends, and for all others when the store is closed.
+    opened(store, "t")
+    end = SessionPut(state="COMPLETED")
+    store.commit(Batch("s", (NewEvent("session_ended", "", 9, {}),), 9, session_put=end))
+    assert connection.execute("SELECT n FROM sessions").fetchall() == [(5,), (0,)]
+    store.commit(note("t"))
+    store.close()
+    assert connection.execute("SELECT n FROM sessions").fetchall() == [(5,), (1,)]
+    connection.close()
+
+
+def test_events_cut_out_before_their_end_was_written_leave_a_gap(path: Path, store: Store) -> None:
+    opened(store, "t")
+    for id in ("s", "s", "t"):
+        store.commit(note(id))
+    tamper(path, "DELETE FROM events WHERE n = 2")
+    assert store.rebuild() == ["events: 1 of the last ones are gone"]

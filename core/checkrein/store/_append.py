@@ -22,10 +22,11 @@ Into: TypeAlias = tuple[str, str]
 
 def _into(target: str, more: int) -> Into:
     # The column `n` is NOT NULL: a session that is not as expected refuses the row. A number
-    # that somebody else took refuses it too, by the primary key. Triggers do the rest.
+    # that somebody else took refuses it too, by the primary key: so nothing was written since
+    # this process wrote last, and its session ends where it knows. Triggers do the rest.
     at_any = (
-        f"INSERT INTO {target} VALUES (?, ?, (SELECT n + 1 FROM sessions WHERE sid = ? "
-        "AND n = ? AND head = ? AND id = ? AND fence <= ? AND rollback = 'none'), "
+        f"INSERT INTO {target} VALUES (?, ?, (SELECT ? FROM sessions WHERE sid = ? AND id = ? "
+        "AND fence <= ? AND rollback = 'none'), "
         f"{', '.join(['?'] * (11 + more))})"
     )
     open_only = "state = 'ACTIVE' AND stopped = 0 AND rollback ="
@@ -103,8 +104,8 @@ def bounded(limit: int) -> int:
 class Ends:
     """What this process knows about the ends of the chains that it writes.
 
-    Owned by one store, used under its write lock. All of it may be wrong: whoever relies on it
-    has SQLite check it.
+    Owned by one store, used under its write lock. It may be behind: then the number that it
+    takes for the next one is taken, and SQLite refuses it.
     """
 
     __slots__ = ("_alone", "_seq", "_sessions")
@@ -117,12 +118,15 @@ class Ends:
     def learn(self, session: str, end: End) -> None:
         """Note what was read and written by a transaction, once it is committed."""
         sid, n, head, seq, found = end
-        # Where others write between our commits, guessing costs more than asking.
-        self._alone = found == self._seq
-        self._seq = seq
-        if len(self._sessions) >= _KEPT:
+        # Where others write between our commits, guessing costs more than asking; and what they
+        # wrote may have been to any session.
+        alone = found == self._seq
+        self._alone = False  # until all is noted: an interrupt may come between
+        if not alone or len(self._sessions) >= _KEPT:
             self._sessions.clear()
         self._sessions[session] = (sid, n, head)
+        self._seq = seq
+        self._alone = alone
 
     def insert(
         self,
@@ -149,7 +153,7 @@ class Ends:
             cursor.execute(
                 into[admit],
                 (
-                    seq, sid, sid, n, head, session, _NO_FENCE if fence is None else fence,
+                    seq, sid, n + 1, sid, session, _NO_FENCE if fence is None else fence,
                     kind, call, attempt, at, ref, head, digest, view, salt, data, place, *more,
                 ),
             )  # fmt: skip
@@ -160,6 +164,7 @@ class Ends:
     def wrote(self, session: str, written: End) -> Committed:
         """Note an event that `insert` has written and that is committed."""
         sid, n, head, seq, _ = written
-        self._seq = seq
+        # In this order: interrupted in between, the next number is one that is taken.
         self._sessions[session] = (sid, n, head)
+        self._seq = seq
         return Committed(seq, n + 1)

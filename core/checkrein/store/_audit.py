@@ -11,7 +11,7 @@ from typing import Any
 from checkrein.codec import loads
 from checkrein.errors import Undecodable
 from checkrein.store import Event
-from checkrein.store._marks import check, events_of
+from checkrein.store._marks import FOLDED, check, events_of
 from checkrein.store._rules import GENESIS, chain_body, chain_hash, missing_event
 
 _PAGE = 500
@@ -40,6 +40,9 @@ def verify_session(connection: sqlite3.Connection, session: str, files: Path) ->
             connection.execute("ROLLBACK")
             return missing_event(session, 1, "")
         sid, stored_n, stored_head = row
+        if not stored_n and stored_head != GENESIS:
+            connection.execute("ROLLBACK")
+            return missing_event(session, 1, stored_head.hex())
         statement, values = events_of(_EVENTS, ["e.seq > ?"], [seq], sid)
         events = connection.execute(f"{statement} LIMIT ?", (*values, _PAGE)).fetchall()
         connection.execute("ROLLBACK")
@@ -49,13 +52,12 @@ def verify_session(connection: sqlite3.Connection, session: str, files: Path) ->
             if bad is not None:
                 return bad
             seq, head = event[0], event[8]
+            if n == stored_n and head != stored_head:
+                return missing_event(session, stored_n, stored_head.hex())
         if len(events) == _PAGE:
             continue
-        if n < stored_n:
-            return missing_event(session, n + 1, stored_head.hex())
-        if n > stored_n or head != stored_head:
-            return missing_event(session, stored_n, stored_head.hex())
-        return None
+        # The row may be behind, see `_marks`; what it names must be there.
+        return missing_event(session, n + 1, stored_head.hex()) if n < stored_n else None
 
 
 def _bad(row: tuple[Any, ...], session: str, n: int, head: bytes, files: Path) -> Event | None:
@@ -127,21 +129,35 @@ def _heads(connection: sqlite3.Connection, tell: Callable[[str], None], repair: 
     ).fetchone()
     if orphans[0]:
         tell(f"events: {orphans[0]} belong to {orphans[1]} sessions that have no row")
-    wrong = connection.execute(
-        "SELECT s.sid, s.id, s.n, coalesce(e.n, 0), coalesce(e.hash, ?) FROM sessions s "
-        "LEFT JOIN (SELECT sid, max(seq) AS seq FROM events GROUP BY sid) m ON m.sid = s.sid "
-        "LEFT JOIN events e ON e.seq = m.seq "
-        "WHERE s.n != coalesce(e.n, 0) OR s.head != coalesce(e.hash, ?)",
-        (GENESIS, GENESIS),
-    ).fetchall()
+    lost = connection.execute(_LOST).fetchone()[0]
+    if lost:
+        tell(f"events: {lost} of the last ones are gone")
+    wrong = connection.execute(_ENDS, {"genesis": GENESIS}).fetchall()
     for sid, id, stored, n, head in wrong:
         tell(
             f"session {id}: its row ends at event {stored}, its events at {n}"
-            if stored != n
-            else f"session {id}: the head in its row is not its last event's hash"
+            if stored > n
+            else f"session {id}: the head in its row is not the hash of its event {stored}"
         )
         if repair:
             connection.execute("UPDATE sessions SET n = ?, head = ? WHERE sid = ?", (n, head, sid))
+
+
+# Numbers after the watermark have no gaps: who deletes events rightly moves it first.
+_LOST = (
+    f"SELECT coalesce(max(seq), {FOLDED}) - {FOLDED} - count(*) FROM events WHERE seq > {FOLDED}"
+)
+# What a row names must be one of the session's events, and not lie before the watermark's.
+_ENDS = (
+    "SELECT s.sid, s.id, s.n, coalesce(e.n, 0), coalesce(e.hash, :genesis) FROM sessions s "
+    "LEFT JOIN (SELECT sid, max(seq) AS seq, n, hash FROM events GROUP BY sid) e ON e.sid = s.sid "
+    f"LEFT JOIN (SELECT sid, max(seq), n FROM events WHERE seq <= {FOLDED} GROUP BY sid) f "
+    "ON f.sid = s.sid "
+    "LEFT JOIN (SELECT x.sid, x.hash FROM events x JOIN sessions y ON y.sid = x.sid "
+    "WHERE x.n = y.n) h ON h.sid = s.sid "
+    "WHERE s.n > coalesce(e.n, 0) OR s.n < coalesce(f.n, 0) "
+    "OR s.head IS NOT iif(s.n, h.hash, :genesis)"
+)
 
 
 _OVER = (

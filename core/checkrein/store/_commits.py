@@ -167,16 +167,23 @@ class Commits:
         self, ready: list[tuple[int, Prepared]], results: list[Committed | Exception]
     ) -> None:
         durable = any(item.batch.durable for _, item in ready)
-        with self._connections.writing(durable=durable) as cursor:
-            for index, prepared in ready:
-                cursor.execute("SAVEPOINT batch")
-                try:
-                    # What it knows is of before the group: `Ends` learns of it after that.
-                    results[index] = write(cursor, prepared, _NOTHING_KNOWN)
-                except CheckreinError as error:
-                    cursor.execute("ROLLBACK TO batch")
-                    results[index] = error
-                cursor.execute("RELEASE batch")
-        for index, prepared in ready:
-            if isinstance(results[index], Committed):
-                self._ends.learn(prepared.batch.session, prepared.end)
+        connections = self._connections
+        with connections.errors():
+            cursor = connections.enter(durable=durable)
+            try:
+                connections.begin(cursor)
+                for index, prepared in ready:
+                    cursor.execute("SAVEPOINT batch")
+                    try:
+                        # What it knows is of before the group: `Ends` learns of it after that.
+                        results[index] = write(cursor, prepared, _NOTHING_KNOWN)
+                    except CheckreinError as error:
+                        cursor.execute("ROLLBACK TO batch")
+                        results[index] = error
+                    cursor.execute("RELEASE batch")
+                cursor.execute("COMMIT")
+                for index, prepared in ready:
+                    if isinstance(results[index], Committed):
+                        self._ends.learn(prepared.batch.session, prepared.end)
+            finally:
+                connections.finish(cursor)

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import getpid
 from pathlib import Path
 
@@ -24,6 +24,9 @@ READERS = 4
 
 FORK_PATIENCE = 10.0
 """Seconds that a fork waits for statements of other threads."""
+
+CLOSING_PATIENCE = 0.5
+"""Seconds that closing waits for a turn to write, to bring what is written late up to date."""
 
 _MINIMUM = (3, 37)
 """First SQLite with STRICT tables."""
@@ -317,6 +320,10 @@ class Connections:
         self._checkpoints.close()
         with self._write_lock, self._watch_lock:
             self._closed = True
+            if self._writer is not None:
+                # Whoever reads the file next finds it in order.
+                with suppress(sqlite3.Error):
+                    fold(self._writer.connection, CLOSING_PATIENCE)
             self._close_all()
 
     def __del__(self) -> None:

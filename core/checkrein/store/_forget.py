@@ -6,6 +6,7 @@ import sqlite3
 
 from checkrein.codec import dumps, loads
 from checkrein.payload import Packed
+from checkrein.store._marks import mark
 from checkrein.store._rules import (
     FORGOTTEN,
     GENESIS,
@@ -15,15 +16,13 @@ from checkrein.store._rules import (
     check_forget,
 )
 
-_OWN = (
-    "SELECT seq FROM marks WHERE sid = :sid UNION SELECT seq FROM events WHERE +sid = :sid "
-    "AND seq > (SELECT seq FROM folded WHERE one = 1)"
-)
+_OWN = "SELECT seq FROM marks WHERE sid = :sid"
 
 
 def forget(cursor: sqlite3.Cursor, session: str, at: int) -> list[Packed] | None:
     """Delete what a session left, in an open transaction: its payload files; None = not there."""
     execute = cursor.execute
+    mark(cursor)
     row = execute(
         "SELECT sid, state, rollback, n, head, body, (SELECT max(seq) FROM events) "
         "FROM sessions WHERE id = ?",
@@ -45,14 +44,13 @@ def forget(cursor: sqlite3.Cursor, session: str, at: int) -> list[Packed] | None
     view = dumps({"events": n, "head": head.hex()})
     digest = chain_hash(GENESIS, seq, 1, 0, at, b"", chain_body(session, FORGOTTEN, "", view))
     execute(
-        "UPDATE sessions SET n = 0, head = ?, body = ?, updated = ? WHERE sid = ?",
-        (GENESIS, dumps(bare_body(loads(body))), at, sid),
+        "UPDATE sessions SET n = 1, head = ?, body = ?, updated = max(updated, ?) WHERE sid = ?",
+        (digest, dumps(bare_body(loads(body))), at, sid),
     )
     execute(
         "INSERT INTO events VALUES (?, ?, 1, ?, '', 0, ?, x'', ?, ?, ?, NULL, NULL, NULL)",
         (seq, sid, FORGOTTEN, at, GENESIS, digest, view),
     )
-    execute("UPDATE sessions SET n = 1, head = ? WHERE sid = ?", (digest, sid))
     return [Packed(ref.hex(), salt or b"", data or b"", "file") for ref, salt, data in files]
 
 

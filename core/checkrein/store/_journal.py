@@ -163,7 +163,7 @@ class Journal:
         return SessionRow(
             known.id, known.state, known.rollback, known.stopped == 1, known.owner, known.fence,
             len(events), events[-1].hash if events else GENESIS.hex(), known.created,
-            known.updated, known.body, known.stopped == 2,
+            max(known.updated, events[-1].at if events else 0), known.body, known.stopped == 2,
         )  # fmt: skip
 
     def page(self, wanted: dict[str, str | None], after: str | None, limit: int) -> Page:

@@ -10,7 +10,11 @@ from checkrein.codec import loads
 from checkrein.store import Event, OpenHold, Page, Record, SessionRow, _marks
 from checkrein.store._paging import page_of, place_of
 
-SESSION_COLUMNS = "sid, id, state, rollback, stopped, owner, fence, n, head, created, updated, body"
+SESSION_COLUMNS = (
+    f"s.sid, s.id, s.state, s.rollback, s.stopped, s.owner, s.fence, {_marks.N}, {_marks.HEAD}, "
+    f"s.created, {_marks.UPDATED}, s.body"
+)
+"""Of a session `s` with `tail t`."""
 _RECORD_COLUMNS = "rid, kind, id, state, session, label, created, updated, body"
 _ID = "coalesce(s.id, '')"
 _EVENT_COLUMNS = (
@@ -50,7 +54,7 @@ def session_row(row: Sequence[Any]) -> SessionRow:
 def read_session(connection: sqlite3.Connection, id: str) -> SessionRow | None:
     """One session."""
     row = connection.execute(
-        f"SELECT {SESSION_COLUMNS} FROM sessions WHERE id = ?", (id,)
+        f"SELECT {SESSION_COLUMNS} FROM sessions s LEFT JOIN {_marks.LAST} WHERE s.id = ?", (id,)
     ).fetchone()
     return None if row is None else session_row(row)
 
@@ -70,10 +74,11 @@ def read_sessions(
     where, values = _where(order, wanted)
     place = place_of(after)
     if place is not None:
-        where.append("sid < ?")
+        where.append("s.sid < ?")
         values.append(place)
     rows = connection.execute(
-        f"SELECT {SESSION_COLUMNS} FROM sessions {_clause(where)} ORDER BY sid DESC LIMIT ?",
+        f"{_marks.TAIL} SELECT {SESSION_COLUMNS} FROM sessions s LEFT JOIN tail t ON t.sid = s.sid "
+        f"{_clause(where)} ORDER BY s.sid DESC LIMIT ?",
         (*values, limit + 1),
     ).fetchall()
     return page_of(rows, limit, session_row)

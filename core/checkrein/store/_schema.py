@@ -4,7 +4,9 @@ Events are one table, append-only but for the columns of the payload (`salt`, `d
 which are outside the hash and can be emptied. They stand in the same row because a commit's
 price is the number of pages that it touches (a table of their own: 12 us of CPU more for the
 two commits of a call). Rows of `sessions` and `records` are projections, written with the
-events; their integer keys are the order of creation, and so the cursors of pages.
+events; their integer keys are the order of creation, and so the cursors of pages. Where a
+session's chain ends (`n`, `head`) stands in its row when it ends; before that it is written late,
+see `_marks`.
 """
 
 from __future__ import annotations
@@ -51,9 +53,6 @@ _VERSION_1 = (
     """CREATE UNIQUE INDEX events_single ON events (call, kind, attempt)
         WHERE kind IN ('intent', 'outcome')""",
     "CREATE INDEX events_call ON events (call) WHERE kind NOT IN ('intent', 'outcome')",
-    """CREATE TRIGGER events_head AFTER INSERT ON events BEGIN
-        UPDATE sessions SET n = new.n, head = new.hash, updated = new.at WHERE sid = new.sid;
-        END""",
     """CREATE TABLE records (
         rid INTEGER PRIMARY KEY, kind TEXT NOT NULL, id TEXT NOT NULL, state TEXT NOT NULL,
         session TEXT NOT NULL, label TEXT NOT NULL, created INTEGER NOT NULL,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from checkrein.store import Page, SessionRow, Standing
+from checkrein.store._marks import TAIL
 from checkrein.store._paging import page_of, place_of
 from checkrein.store._read import SESSION_COLUMNS, session_row
 
@@ -13,9 +14,9 @@ _ASKED = (
     "AND +r.kind = 'approval' AND +r.state = '{}' AND json_extract(r.body, '$.expires') > :at)"
 )
 _PAGE = (
-    f"SELECT {SESSION_COLUMNS}, {_ASKED.format('pending')}, {_ASKED.format('approved')}, "
+    f"{TAIL} SELECT {SESSION_COLUMNS}, {_ASKED.format('pending')}, {_ASKED.format('approved')}, "
     "(SELECT d.state FROM records d WHERE d.kind = 'doubt' AND d.id = s.id) FROM sessions s "
-    "{} ORDER BY sid DESC LIMIT :limit"
+    "LEFT JOIN tail t ON t.sid = s.sid {} ORDER BY s.sid DESC LIMIT :limit"
 )
 _GROUP = "s.stopped, s.state, s.rollback, s.owner"
 _COUNTS = f"SELECT {_GROUP}, count(*), 0, 0, '' FROM sessions s {{}} GROUP BY {_GROUP}"

@@ -23,6 +23,7 @@ from checkrein.store import (
 )
 from checkrein.store._append import EVENT_WITHIN, Encoded, End, Ends, bounded
 from checkrein.store._bill_rows import INSERT, bill_values
+from checkrein.store._marks import HEAD, LAST, N
 from checkrein.store._rules import (
     GENESIS,
     chain_body,
@@ -41,8 +42,8 @@ from checkrein.store._rules import (
 )
 
 _SESSION = (
-    "SELECT sid, state, rollback, stopped, fence, n, head, "
-    "(SELECT max(seq) FROM events) FROM sessions WHERE id = ?"
+    f"SELECT s.sid, s.state, s.rollback, s.stopped, s.fence, {N}, {HEAD}, "
+    f"(SELECT max(seq) FROM events) FROM sessions s LEFT JOIN {LAST} WHERE s.id = ?"
 )
 _NEW_SESSION = (
     "INSERT INTO sessions (id, state, rollback, stopped, owner, fence, n, head, created, "
@@ -50,9 +51,10 @@ _NEW_SESSION = (
 )
 # OR FAIL: one row that is refused whole needs no journal of the statement.
 _EVENT = "INSERT OR FAIL INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_UPDATED = "UPDATE sessions SET updated = ? WHERE sid = ?"
+_UPDATED = "UPDATE sessions SET updated = max(updated, ?) WHERE sid = ?"
 _CHANGE = (
-    "UPDATE sessions SET state = ?, rollback = ?, stopped = ?, updated = ?, "
+    "UPDATE sessions SET state = ?, rollback = ?, stopped = ?, "
+    "updated = max(updated, ?), n = ?, head = ?, "
     "owner = iif(?, '', owner) WHERE sid = ?"
 )
 
@@ -228,7 +230,7 @@ def write(cursor: sqlite3.Cursor, prepared: Prepared, ends: Ends) -> Committed:
         rollback = change.rollback or rollback
         stopped = halt_of(change, stopped)
         released = change.owner == "" and not change.create
-        execute(_CHANGE, (state, rollback, stopped, batch.at, released, sid))
+        execute(_CHANGE, (state, rollback, stopped, batch.at, n, head, released, sid))
     prepared.end = (sid, n, head, seq, found)
     return Committed(seq, n + 1, rollback)
 
@@ -284,8 +286,9 @@ def _create(cursor: sqlite3.Cursor, prepared: Prepared, exists: bool) -> tuple[A
             prepared.body,
         ),
     )
-    row: tuple[Any, ...] = cursor.execute(_SESSION, (batch.session,)).fetchone()
-    return row
+    sid = cursor.lastrowid
+    (seq,) = cursor.execute("SELECT max(seq) FROM events").fetchone()
+    return sid, *start, int(bool(owner)), 0, GENESIS, seq
 
 
 def _take(cursor: sqlite3.Cursor, hold: HoldRow, index: int, at: int) -> None:

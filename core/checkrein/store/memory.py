@@ -140,7 +140,6 @@ class MemoryStore(Ledger, MemoryKeeping):
                 self._accounts.take_all(holds, at)
             marks[call] = seen | bit
             self._log += (call, kind, attempt, at, view, part, known)
-            known.updated = at
             rollback = known.rollback
         finally:
             lock.release()
@@ -209,8 +208,8 @@ class MemoryStore(Ledger, MemoryKeeping):
             self._costs.append(row)
         if change is not None:
             session.change(change)
-        if change is not None or batch.events:
-            session.updated = batch.at
+        if change is not None or (batch.events and batch.events[-1].at != batch.at):
+            session.updated = max(session.updated, batch.at)
         return session
 
     def _reserve(self, batch: Batch, undo: list[Callable[[], object]]) -> None:
@@ -336,7 +335,7 @@ class MemoryStore(Ledger, MemoryKeeping):
                 raise claim_conflict(session, expect)
             known.owner = owner
             known.fence += 1
-            known.updated = at
+            known.updated = max(known.updated, at)
             self._version += 1
             return known.fence
 

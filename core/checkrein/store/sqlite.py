@@ -307,7 +307,7 @@ class SqliteStore(Commits, Bill):
     def claim(self, session: str, owner: str, *, expect: int, at: int) -> int:
         """Become the owner of a session whose fence is `expect`; returns the new fence."""
         rows = self._change(
-            "UPDATE sessions SET owner = ?, fence = fence + 1, updated = ? "
+            "UPDATE sessions SET owner = ?, fence = fence + 1, updated = max(updated, ?) "
             "WHERE id = ? AND fence = ? RETURNING fence",
             (owner, at, session, expect),
         )

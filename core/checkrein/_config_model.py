@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from checkrein._config_file import Document, Key
+from checkrein.errors import ConfigError
+from checkrein.http_undo import HttpUndo, http_delete
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -23,6 +25,31 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
 
+class HttpRequestSettings(_Strict):
+    """`undo.http-request`: see `checkrein.http_undo`."""
+
+    method: Literal["DELETE", "POST", "PUT", "PATCH"]
+    url: str
+    json_body: Any = Field(default=None, alias="json")
+    headers: dict[str, str] = {}
+
+
+class HttpUndoSettings(_Strict):
+    """`undo = { http-delete = "https://..." }`, or `http-request` with method and body."""
+
+    http_delete: str | None = Field(default=None, alias="http-delete")
+    http_request: HttpRequestSettings | None = Field(default=None, alias="http-request")
+
+    def made(self) -> HttpUndo:
+        """The undo. Raises `ConfigError` unless one of the two is given."""
+        if (self.http_delete is None) == (self.http_request is None):
+            raise ConfigError("undo: give one of http-delete and http-request")
+        if self.http_request is None:
+            return http_delete(str(self.http_delete))
+        request = self.http_request
+        return HttpUndo(request.method, request.url, request.json_body, request.headers)
+
+
 class ToolSettings(_Strict):
     """`[tools.NAME]`: what is declared about a tool (see `rein.declare`)."""
 
@@ -32,8 +59,13 @@ class ToolSettings(_Strict):
     effect: Literal["read", "write", "egress"] = "write"
     idempotent: bool = False
     timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    undo: str | None = None
-    """Name of a tool, or a template: `"customers.delete(result.id)"`."""
+    undo: str | HttpUndoSettings | None = None
+    """Name of a tool, a template (`"customers.delete(result.id)"`), `none`, or a request."""
+    before: str | None = None
+    """`module:function`: reads the state before the change."""
+    on_capture: Literal["refuse", "ask", "go_on"] = "refuse"
+    operation: Literal["create", "read", "update", "delete", ""] = ""
+    irreversible: str = ""
     probe: str | None = None
     """`module:function`."""
     undo_safe_to_repeat: bool = False

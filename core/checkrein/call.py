@@ -55,6 +55,12 @@ class ToolInfo:
     opaque: tuple[str, ...] = ()
     """Names of arguments passed by reference: in no digest, journal or undo."""
     labels: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
+    operation: str = ""
+    """`create`, `read`, `update`, `delete`, where that is known."""
+    irreversible: str = ""
+    """Why nothing can take its effect back; empty if that is not declared."""
+    has_before: bool = False
+    """The state before the change is read before it runs."""
 
     def digest(self) -> str:
         """Bind a decision to this definition: changes with name, server, text or schema.

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from checkrein.call import Call, CallKind, Outcome, Usage
+from checkrein.undo import MISSING
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -139,6 +140,8 @@ class Entry:
     """The plugins were asked again because a limit was used up meanwhile."""
     happened: bool = False
     """It has been done and paid for already: it is recorded, and nothing can refuse it."""
+    before: Any = MISSING
+    """The state before the change, where the tool has it read."""
     admit: bool = True
     fence: int | None = -1
     """-1: the session's own; None: not checked."""

@@ -289,7 +289,7 @@ class Execution:
             value = MISSING
             if outcome.state == "done":
                 value = outcome.value if entry.raw is None else entry.raw(outcome.value)
-            return plan.stored(exact, value), ""
+            return plan.stored(exact, value, entry.before), ""
         except (NotUndoable, CheckreinError) as error:
             return None, str(error)
         except Exception as error:  # noqa: BLE001 - attributes of a result may be anybody's code;

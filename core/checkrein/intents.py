@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkrein import accounts
 from checkrein.call import Call
+from checkrein.capturing import capture
 from checkrein.entry import Entry
 from checkrein.errors import HoldRefused
 from checkrein.store import Batch, HoldRow
@@ -42,6 +43,8 @@ class Intents:
         Raises `HoldRefused` for a hold that shall be waited for, `deadline` not being over.
         """
         event = self.journal.intent(call, tree, flat, checked)
+        if entry.tool.before is not None and entry.kind == "tool":
+            await capture(self.rein, io, entry, call, tree, event)
         fence = entry.session.fence if entry.fence == -1 else entry.fence
         holds = checked.holds if checked is not None else ()
         batch = Batch(call.session, (event,), event.at, fence, entry.admit, (), (), (), None, True)

@@ -103,6 +103,10 @@ class Journal:
         }
         if info.undo:
             view["undo"] = info.undo
+        if info.operation:
+            view["operation"] = info.operation
+        if info.irreversible:
+            view["irreversible"] = info.irreversible
         _place(call, view)
         if checked is not None:
             if checked.notes:

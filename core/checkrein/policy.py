@@ -238,7 +238,7 @@ def declare_tools(rein: Rein, document: Document, settings: Settings) -> None:
 
 
 def _undo_name(tool: ToolSettings) -> str:
-    return (tool.undo or "").partition("(")[0].strip()
+    return tool.undo.partition("(")[0].strip() if isinstance(tool.undo, str) else ""
 
 
 def _declare(rein: Rein, document: Document, name: str, tool: ToolSettings) -> None:
@@ -246,12 +246,16 @@ def _declare(rein: Rein, document: Document, name: str, tool: ToolSettings) -> N
     given = tool.model_dump(include=tool.model_fields_set, by_alias=True)
     if tool.probe is not None:
         given["probe"] = named(document, (*key, "probe"), tool.probe, "a function", callable)
+    if tool.before is not None:
+        given["before"] = named(document, (*key, "before"), tool.before, "a function", callable)
     if "no_effect_on" in given:
         given["no_effect_on"] = [
             named(document, (*key, "no_effect_on"), text, "an exception class", _is_exception)
             for text in tool.no_effect_on
         ]
     try:
+        if tool.undo is not None and not isinstance(tool.undo, str):
+            given["undo"] = tool.undo.made()
         rein.declare(name, **given)
     except ConfigError as error:
         text = str(error).removeprefix(f"tool {name}: ")

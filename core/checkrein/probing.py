@@ -68,6 +68,13 @@ class Probing:
         tool = self.rein.tools.get(effect.name)
         return codec.decode(payload["result"], tool.classes if tool is not None else {})
 
+    def before_of(self, effect: Effect) -> Any:
+        """The state before the call, as it was read; `MISSING` if it was not."""
+        payload = payload_of(self.store, effect.intent.seq)
+        if payload is None or "before" not in payload:
+            return MISSING
+        return codec.decode(payload["before"], {})
+
     async def probe(self, io: IO, effect: Effect) -> Present | Absent | None:
         """Ask whether the effect is in place now; None where nobody can tell."""
         tool = self.rein.tools.get(effect.name)
@@ -185,7 +192,8 @@ class Probing:
             view["result_known"] = result is not None
             if tool is not None and tool.undo is not None:
                 _, arguments = self.call_of(effect)
-                plan = tool.undo.stored(arguments, MISSING if result is None else result)
+                known = MISSING if result is None else result
+                plan = tool.undo.stored(arguments, known, self.before_of(effect))
                 payload["plan"] = plan
                 view["plan"] = tool.undo.name
         except (NotUndoable, CheckreinError) as error:

@@ -11,14 +11,16 @@ import functools
 import inspect
 import keyword
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from checkrein.codec import SCALARS, annotation_classes, encode
 from checkrein.errors import ConfigError, Unencodable
 
 if TYPE_CHECKING:
     from checkrein.call import Effect, ToolInfo, Usage
-    from checkrein.undo import UndoPlan
+    from checkrein.http_undo import HttpUndo
+    from checkrein.operations import Operation
+    from checkrein.undo import Plan
 
 _POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
 _POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -36,7 +38,11 @@ class ToolSettings(TypedDict, total=False):
     effect: Effect
     idempotent: bool
     timeout: float | None
-    undo: Callable[..., Any] | str | None
+    undo: Callable[..., Any] | str | HttpUndo | None
+    before: Callable[..., Any] | None
+    on_capture: Literal["refuse", "ask", "go_on"]
+    operation: Operation
+    irreversible: str
     probe: Callable[..., Any] | None
     undo_safe_to_repeat: bool
     settle_time: float
@@ -63,11 +69,13 @@ class Tool:
         "_positional",
         "_required",
         "_signature",
+        "before",
         "binder",
         "fn",
         "info",
         "is_async",
         "no_effect_on",
+        "on_capture",
         "opaque",
         "plain",
         "probe",
@@ -83,11 +91,13 @@ class Tool:
         info: ToolInfo,
         fn: Callable[..., Any] | None,
         *,
-        undo: UndoPlan | None = None,
+        undo: Plan | None = None,
         probe: Tool | None = None,
         no_effect_on: tuple[type[BaseException], ...] = (),
         thread_affine: bool = False,
         usage: Callable[[Any], Usage | None] | None = None,
+        before: Tool | None = None,
+        on_capture: str = "refuse",
     ) -> None:
         self.info = info
         self.fn = fn
@@ -97,6 +107,10 @@ class Tool:
         self.thread_affine = thread_affine
         self.usage = usage
         """Reads from a result what the tool used: tokens of a model that it calls itself."""
+        self.before = before
+        """Reads the state before the change, for the undo."""
+        self.on_capture = on_capture
+        """What happens where that cannot be read: `refuse`, `ask` or `go_on`."""
         self.opaque = frozenset(info.opaque)
         self.is_async = fn is not None and is_async_callable(fn)
         self._classes: dict[str, type] | None = None
@@ -105,6 +119,8 @@ class Tool:
             self.binder is not None
             and not self.is_async
             and undo is None
+            and before is None
+            and not (info.operation or info.irreversible)
             and info.timeout is None
             and usage is None
             and not info.opaque
@@ -295,7 +311,8 @@ def _passing(tool: Tool, names: tuple[str, ...]) -> Tool:
     info = dataclasses.replace(tool.info, opaque=(*tool.info.opaque, *names))
     return Tool(
         info, tool.fn, undo=tool.undo, probe=tool.probe, no_effect_on=tool.no_effect_on,
-        thread_affine=tool.thread_affine,
+        thread_affine=tool.thread_affine, usage=tool.usage, before=tool.before,
+        on_capture=tool.on_capture,
     )  # fmt: skip
 
 

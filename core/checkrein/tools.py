@@ -8,11 +8,21 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MethodType
 from typing import Any, TypeAlias
 
+from checkrein._declared import (
+    check_settings,
+    error_classes,
+    merged,
+    name_of,
+    names_of,
+    probe_of,
+    reader_of,
+)
 from checkrein._locks import Lock
 from checkrein.call import Effect, ToolInfo, Usage
 from checkrein.errors import ConfigError
+from checkrein.http_undo import TOOL, HttpUndo
 from checkrein.tool import Tool, is_async_callable
-from checkrein.undo import INJECTED, is_generator, refuse_injected, refuse_opaque, undo_of
+from checkrein.undo import NONE, refuse_injected, undo_of
 
 __all__ = ["Resolve", "Tool", "Tools", "is_async_callable"]
 
@@ -65,6 +75,10 @@ class Tools:
             return self._resolve(name) or known
         return known
 
+    def settings_of(self, name: str) -> dict[str, Any]:
+        """What was declared of a tool."""
+        return dict(self._settings.get(name, {}))
+
     def __iter__(self) -> Any:
         return iter(list(self._by_name.values()))
 
@@ -79,7 +93,7 @@ class Tools:
         declared = getattr(fn, "__checkrein_tool__", None)
         if isinstance(declared, Tool):
             return declared
-        name = _name_of(fn)
+        name = name_of(fn)
         with self._lock:
             known = self._by_name.get(name)
             if known is not None and known.fn is None:
@@ -140,7 +154,8 @@ class Tools:
                 known = self._compile(name, None, defaults or {})
         shaped = Tool(
             known.info, fn, undo=known.undo, probe=known.probe, no_effect_on=known.no_effect_on,
-            thread_affine=known.thread_affine, usage=known.usage,
+            thread_affine=known.thread_affine, usage=known.usage, before=known.before,
+            on_capture=known.on_capture,
         )  # fmt: skip
         if known.undo is not None and not isinstance(self._settings[name]["undo"], str):
             refuse_injected(shaped)
@@ -219,7 +234,11 @@ class Tools:
         effect: Effect = "write",
         idempotent: bool = False,
         timeout: float | None = None,
-        undo: Callable[..., Any] | str | None = None,
+        undo: Callable[..., Any] | str | HttpUndo | None = None,
+        before: Callable[..., Any] | None = None,
+        on_capture: str = "refuse",
+        operation: str = "",
+        irreversible: str = "",
         probe: Callable[..., Any] | None = None,
         undo_safe_to_repeat: bool = False,
         settle_time: float = 30.0,
@@ -233,21 +252,26 @@ class Tools:
     ) -> Tool:
         """Declare a tool. Raises `ConfigError` for settings that do not fit it.
 
-        `undo` takes by parameter name what it names of the call's arguments, `result`, `call`
-        and `key`. `probe` takes the same; where the result is not known (a call in doubt) it
+        `undo` takes by parameter name what it names of the call's arguments, `result`, `before`,
+        `call` and `key`; `"none"` says that nothing can take it back. `before` takes arguments of
+        the call, and reads the state before the change; `on_capture` says what happens
+        where it cannot: `refuse` the call, `ask` a person, `go_on` without an undo. `probe` takes
+        what the undo takes; where the result is not known (a call in doubt) it
         is asked only if its `result` has a default. `usage` reads from a result what the tool
         used of a model that it calls itself.
         """
-        _check(name, effect, timeout, settle_time)
+        check_settings(name, effect, timeout, settle_time)
         if usage is not None and not callable(usage):
             raise ConfigError(f"tool {name}: usage must be a function of its result")
         settings: dict[str, Any] = {
             "description": description, "schema": schema, "server": server, "effect": effect,
             "idempotent": idempotent, "timeout": timeout, "undo": undo, "probe": probe,
+            "before": before, "on_capture": on_capture, "operation": operation,
+            "irreversible": irreversible,
             "undo_safe_to_repeat": undo_safe_to_repeat, "settle_time": float(settle_time),
-            "opaque": _names(opaque, name, "opaque"), "sinks": _names(sinks, name, "sinks"),
-            "trusted_fields": _names(trusted_fields, name, "trusted_fields"),
-            "no_effect_on": _errors(no_effect_on, name), "thread_affine": thread_affine,
+            "opaque": names_of(opaque, name, "opaque"), "sinks": names_of(sinks, name, "sinks"),
+            "trusted_fields": names_of(trusted_fields, name, "trusted_fields"),
+            "no_effect_on": error_classes(no_effect_on, name), "thread_affine": thread_affine,
             "labels": labels or {}, "usage": usage,
         }  # fmt: skip
         with self._lock:
@@ -257,6 +281,8 @@ class Tools:
                 raise ConfigError(
                     f"tool {name!r} is declared twice; give one of them another name="
                 )
+            if name in self._settings:
+                settings = merged(name, self._settings[name], settings)
             if known is not None and known.fn is not None:
                 if fn is not None and known.fn != fn:
                     raise ConfigError(
@@ -274,30 +300,38 @@ class Tools:
         """A tool out of its settings, registered together with its undo. Holds the lock."""
         given = {**settings, **self._forced.get(name, {})}
         undo, probe = given.pop("undo", None), given.pop("probe", None)
+        before, on_capture = given.pop("before", None), given.pop("on_capture", "refuse")
+        if undo == NONE:
+            undo = None
+            given["irreversible"] = given.get("irreversible") or "declared so"
         no_effect_on = given.pop("no_effect_on", ())
         thread_affine, usage = given.pop("thread_affine", False), given.pop("usage", None)
         text = given.pop("description", "") or ((fn.__doc__ or "").strip() if fn else "")
         info = ToolInfo(
-            name, text, has_probe=probe is not None, has_usage=usage is not None, **given
-        )
-        plain = Tool(info, fn, thread_affine=thread_affine)
+            name, text, has_probe=probe is not None, has_usage=usage is not None,
+            has_before=before is not None, **given,
+        )  # fmt: skip
+        reader = None
+        if before is not None:
+            reader = reader_of(Tool(info, fn, thread_affine=thread_affine), before, on_capture)
+        plain = Tool(info, fn, thread_affine=thread_affine, before=reader)
         probe_tool = None
         if probe is not None:
-            probe_tool = _probe(plain, probe)
+            probe_tool = probe_of(plain, probe)
         plan = undo_tool = None
         if undo is not None:
             plan, undo_tool = undo_of(undo, plain, self.get)
             info = dataclasses.replace(info, undo=plan.name)
             if undo_tool is not None:
                 taken = self._by_name.get(plan.name)
-                if taken is not None and self._undos.get(plan.name) != name:
+                if taken is not None and plan.name != TOOL and self._undos.get(plan.name) != name:
                     raise ConfigError(
                         f"tool {name}: the name of its undo, {plan.name!r}, is taken by another "
                         "tool"
                     )
         tool = Tool(
             info, fn, undo=plan, probe=probe_tool, no_effect_on=no_effect_on,
-            thread_affine=thread_affine, usage=usage,
+            thread_affine=thread_affine, usage=usage, before=reader, on_capture=on_capture,
         )  # fmt: skip
         if undo_tool is not None:
             self._undos[undo_tool.info.name] = name
@@ -308,61 +342,3 @@ class Tools:
                 self._waiting.setdefault(plan.name, set()).add(name)
                 self._settings.setdefault(name, dict(settings))
         return self._put(tool)
-
-
-def _check(name: str, effect: str, timeout: float | None, settle_time: float) -> None:
-    if not name or not str(name).strip():
-        raise ConfigError("a tool needs a name: a string that is not empty")
-    if effect not in ("read", "write", "egress"):
-        raise ConfigError(f"tool {name}: effect must be 'read', 'write' or 'egress'")
-    if timeout is not None and not (_seconds(timeout) and timeout > 0):
-        raise ConfigError(f"tool {name}: timeout must be seconds above 0")
-    if not _seconds(settle_time):
-        raise ConfigError(f"tool {name}: settle_time must be seconds, 0 or more")
-
-
-def _errors(given: Any, tool: str) -> tuple[type[Exception], ...]:
-    classes = (given,) if isinstance(given, type) or not isinstance(given, Iterable) else given
-    for cls in classes:
-        # A cancellation or an interrupt never tells that nothing was done.
-        if not isinstance(cls, type) or not issubclass(cls, Exception):
-            raise ConfigError(f"tool {tool}: no_effect_on takes classes of exceptions")
-    return tuple(classes)
-
-
-def _seconds(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9
-
-
-def _names(names: Iterable[str], tool: str, key: str) -> tuple[str, ...]:
-    if isinstance(names, str):
-        raise ConfigError(f"tool {tool}: {key} must be a list of names, not one string")
-    return tuple(names)
-
-
-def _probe(tool: Tool, fn: Any) -> Tool:
-    if not callable(fn) or is_generator(fn):
-        raise ConfigError(f"tool {tool.info.name}: probe must be a function that answers")
-    refuse_injected(tool)
-    probe = Tool(
-        ToolInfo(f"{tool.info.name}.probe", effect="read", timeout=tool.info.timeout),
-        fn,
-        thread_affine=tool.thread_affine,
-    )
-    allowed = {*tool.parameters, *INJECTED}
-    for name in probe.parameters:
-        if name in tool.parameters:
-            refuse_opaque(tool, name, "its probe")
-        if tool.signature_known and name not in allowed and name in probe.required:
-            raise ConfigError(
-                f"tool {tool.info.name}: its probe takes {name!r}, which is neither one of the "
-                f"tool's parameters ({', '.join(tool.parameters)}) nor result, call or key"
-            )
-    return probe
-
-
-def _name_of(fn: Callable[..., Any]) -> str:
-    inner: Any = fn
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-    return str(getattr(inner, "__name__", type(inner).__name__))

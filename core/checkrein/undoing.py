@@ -38,6 +38,12 @@ ALREADY = "already"
 """Detail of an effect that was undone before."""
 
 
+def _undeclared(effect: Effect) -> str:
+    """Why there is no plan."""
+    said = str(effect.intent.view.get("irreversible", ""))
+    return f"irreversible: {said}" if said else "no undo is declared"
+
+
 class Undoing(Probing):
     """Undoes single effects, for one Rein."""
 
@@ -107,7 +113,7 @@ class Undoing(Probing):
         plan = payload_of(self.store, effect.plan_seq) if effect.plan_seq else None
         if plan is None or "plan" not in plan:
             why = "its undo plan is not kept any more" if effect.plan_seq else effect.why_not
-            return self._action(effect, "not_undoable", why or "no undo is declared")
+            return self._action(effect, "not_undoable", why or _undeclared(effect))
         return self._action(effect, "planned", str(plan["plan"]["undo"]))
 
     def _may_have_landed_again(self, effect: Effect) -> bool:
@@ -214,7 +220,7 @@ class Undoing(Probing):
         stored = payload_of(self.store, effect.plan_seq) if effect.plan_seq else None
         if stored is not None and "plan" in stored:
             return stored["plan"], ""
-        why = effect.why_not or "no undo is declared"
+        why = effect.why_not or _undeclared(effect)
         if effect.plan_seq:
             why = "its undo plan is not kept any more"
         tool = self.rein.tools.get(effect.name)
@@ -224,7 +230,8 @@ class Undoing(Probing):
             return None, why
         try:
             _, arguments = self.call_of(effect)
-            return tool.undo.stored(arguments, self.result_of(effect)), ""
+            before = self.before_of(effect)
+            return tool.undo.stored(arguments, self.result_of(effect), before), ""
         except (NotUndoable, CheckreinError) as error:
             return None, effect.why_not or str(error)
 

@@ -285,7 +285,7 @@ def _template(text: str, tool: Tool, known: Callable[[str], Tool | None]) -> Und
         if keyword.arg is None:
             if _path(keyword.value, where) != ("before",) or tool.before is None:
                 raise ConfigError(
-                    f"{where}: ** takes `before` only, of a tool whose state before is read"
+                    f"{where}: ** is not allowed but for `before`, where the state before is read"
                 )
             restores = True
             continue

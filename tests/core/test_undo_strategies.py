@@ -134,7 +134,7 @@ def test_readers_that_do_not_fit(make: Callable[..., Rein]) -> None:
         ({"before": 5}, "must be a function"),
         ({"before": lambda id: 1, "on_capture": "no"}, "on_capture"),
         ({"undo": "put(id, before)"}, "neither `result`"),
-        ({"undo": "put(id, **before)"}, "takes `before` only"),
+        ({"undo": "put(id, **before)"}, "but for `before`"),
         ({"undo": "put(id, before[fields])", "before": lambda id: 1}, "no parameter of the tool"),
     ):
         with pytest.raises(errors.ConfigError, match=told):

@@ -9,9 +9,9 @@ import checkrein
 from checkrein import errors, hooks
 
 CORE = """
-Rein Plugin hookimpl Call Outcome Rewrite Deny Ask Answer Hold Replace Retry Fallback Approved
-Rejected Undo Skip Unchecked Present Absent Measured StreamFilter ToolInfo Usage Session Spend
-errors
+Always Rein Plugin hookimpl Call Outcome Rewrite Deny Ask Answer Hold Replace Retry Fallback
+Approved Rejected Undo Skip Unchecked Present Absent Measured StreamFilter ToolInfo Usage Session
+Spend errors
 """.split()
 HEAVY = """
 asyncio pydantic sqlite3 typer rich click ruamel re2 genai_prices jsonschema_rs simpleeval

@@ -17,6 +17,7 @@ from checkrein.hooks import Plugin, StreamFilter, hookimpl
 from checkrein.rein import Rein
 from checkrein.session import Session, Spend
 from checkrein.verdicts import (
+    Always,
     Answer,
     Approved,
     Ask,
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Absent",
+    "Always",
     "Answer",
     "Approved",
     "Ask",

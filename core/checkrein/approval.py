@@ -21,6 +21,7 @@ from checkrein.store import Batch, Put, Record
 
 if TYPE_CHECKING:
     from checkrein.rein import Rein
+    from checkrein.verdicts import Always
 
 __all__ = ["ApprovalRequest", "Approvals", "masked_paths"]
 
@@ -85,8 +86,11 @@ class Approvals(BoundCalls):
         by: str,
         arguments: Mapping[str, Any] | None = None,
         masked_ok: bool = False,
+        always: Always | None = None,
     ) -> str:
-        """Say yes; the record's new state. `arguments` edits those that it names.
+        """Say yes; the record's new state.
+
+        `arguments` edits those that it names, `always` allows calls like this one from now on.
 
         Raises `Conflict`: unknown, decided or expired request, a person who may not answer, or
         masked fields without `masked_ok`. Such an answer changes nothing, and is recorded.
@@ -99,7 +103,14 @@ class Approvals(BoundCalls):
                     "see; look with --reveal, or approve with --masked-ok (masked_ok=True)"
                 )
             tree = None if arguments is None else self.edited(record, arguments)
-            return self._decide(record, by, True, "", tree, masked_ok, arguments)
+            drafted: Record | None = None
+            if always is not None:
+                exact = self.kept(record)["arguments"] if tree is None else tree
+                drafted = self.rein.grants.draft(record, by, always, exact)
+            state = self._decide(record, by, True, "", tree, masked_ok, arguments)
+            if drafted is not None:
+                self.rein.grants.give(drafted, record)
+            return state
         except CheckreinError as error:
             self.refused.record(id, by, "approve", str(error))
             raise

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from checkrein.approval import Approvals
     from checkrein.by_hand import ByHand
     from checkrein.control import Control
+    from checkrein.grants import Grants
     from checkrein.permission import Permissions
     from checkrein.pinning import Pinning
     from checkrein.recorded import Recorded
@@ -215,6 +216,13 @@ class Assembly:
         from checkrein.permission import Permissions
 
         return Permissions(self._whole)
+
+    @made_once
+    def grants(self) -> Grants:
+        """Standing grants: `.standing()`, `.revoke(id, by=)`; `approvals.approve` gives them."""
+        from checkrein.grants import Grants
+
+        return Grants(self._whole)
 
     @made_once
     def waiters(self) -> Waiters:

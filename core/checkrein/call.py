@@ -67,13 +67,13 @@ class ToolInfo:
 
         Key order in the schema makes no difference.
         """
-        text = json.dumps(
-            [self.name, self.server, self.description, self.schema],
-            sort_keys=True,
-            separators=(",", ":"),
-            default=str,
-        )
-        return hashlib.sha256(text.encode()).hexdigest()
+        return definition_digest([self.name, self.server, self.description, self.schema])
+
+
+def definition_digest(parts: list[Any]) -> str:
+    """SHA-256 of name, server, description and schema, whatever the order of keys."""
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

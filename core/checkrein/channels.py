@@ -174,6 +174,7 @@ class Asking:
                 by=value.by or impl.plugin,
                 arguments=value.arguments,
                 masked_ok=value.masked_ok,
+                always=value.always,
             )
         except Conflict as error:
             # Somebody else was faster, or may answer and this channel may not.

@@ -60,7 +60,6 @@ class Engine:
         self.execution = Execution(rein, journal, self.recording)
         self.commit = self.recording.commit
         self.intents = Intents(self)
-        self.now = rein.clock
         self.telemetry = rein.telemetry
         self.observe = rein.mode == "observe"
         self.ids = rein.ids
@@ -237,9 +236,10 @@ class Engine:
                 except HoldRefused:
                     rows = None
                 except Conflict:
+                    if entry.grants and self.rein.grants.gone(entry):
+                        continue  # revoked at this moment: the plugins ask again
                     if not entry.keyed and not entry.approved:
-                        raise
-                    # Somebody else started this very call: its outcome is ours as well.
+                        raise  # else somebody started this very call: its outcome is ours as well
                     rows, deadline = None, -1.0
                 except BaseException as interrupted:
                     if not isinstance(interrupted, Exception):

@@ -126,6 +126,8 @@ class Entry:
     """The end of a tool that goes on in a thread of the framework after its call was given up."""
     approved: tuple[str, ...] = ()
     """Ids of the approvals under which this call runs."""
+    grants: tuple[str, ...] = ()
+    """Ids of the standing grants by which nobody was asked."""
     begun: tuple[Call, list[Any]] | None = None
     """The call, and what the first plugins have said of it (or `HookFailed`): not asked again."""
     role: str = ""

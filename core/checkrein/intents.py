@@ -48,7 +48,7 @@ class Intents:
         fence = entry.session.fence if entry.fence == -1 else entry.fence
         holds = checked.holds if checked is not None else ()
         batch = Batch(call.session, (event,), event.at, fence, entry.admit, (), (), (), None, True)
-        if not holds and not entry.approved:
+        if not holds and not entry.approved and not entry.grants:
             if io.is_async:
                 await self.recording.commit(io, batch)
             else:
@@ -56,6 +56,9 @@ class Intents:
             return ()
         batch.holds = rows = accounts.hold_rows(call, [h for _, h in holds], call.attempt)
         batch.puts = self.recording.approval_puts(entry, "started", "approved")
+        if entry.grants:
+            used, puts = self.rein.grants.using(entry.grants, call)
+            batch.events, batch.puts = (*used, event), (*batch.puts, *puts)
         swept = False
         while True:
             try:

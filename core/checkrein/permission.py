@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,15 +13,10 @@ from checkrein import codec, expiry
 from checkrein._locks import Lock
 from checkrein.approval import masked_paths
 from checkrein.channels import Asking, Lanes
+from checkrein.definition import parts
 from checkrein.entry import Entry, outermost
-from checkrein.errors import (
-    ApprovalExpired,
-    ApprovalPending,
-    ApprovalRejected,
-    ConfigError,
-    Conflict,
-    Denied,
-)
+from checkrein.errors import ApprovalPending, Conflict, Denied
+from checkrein.questions import people, question_id, refusal_of, wanted
 from checkrein.request import request_of
 from checkrein.store import Batch, Put, Record
 from checkrein.verdicts import Ask
@@ -42,6 +37,7 @@ class Granted:
 
     ids: tuple[str, ...]
     arguments: dict[str, Any] | None = None
+    """The whole call as its approver edited it."""
 
 
 class Permissions:
@@ -69,6 +65,16 @@ class Permissions:
             )
         return tuple(changes)
 
+    def reopen(self, call: Call) -> None:
+        """Let a call that may be repeated use again what a process that died has used up."""
+        page = self.store.records("approval", state="started", session=call.session, limit=1000)
+        ids = tuple(record.id for record in page.rows if record.body["call"] == call.id)
+        if ids:
+            event = self.rein.journal.event("approval_reopened", call.id, id=ids[-1])
+            with contextlib.suppress(Conflict):  # somebody else repeats it
+                puts = self.puts(ids, "approved", "started")
+                self.store.commit(Batch(call.session, (event,), event.at, puts=puts))
+
     def _bound(self, call: Call) -> dict[str, Any]:
         """What a decision is bound to, beside the arguments."""
         return {
@@ -92,14 +98,17 @@ class Permissions:
             for plugin, ask in checked.asks
             if not self._covered(entry.approved, digest, plugin, ask)
         ]
+        changed: list[str] = []
+        if open_asks and call.kind == "tool":
+            entry.grants, open_asks, changed = self.rein.grants.covering(call, tree, open_asks)
         if not open_asks:
             return Granted(entry.approved)
         kind = "undo" if entry.kind == "undo" else "before"
-        id = _id(kind, call, digest, open_asks)
+        id = question_id(kind, call, digest, open_asks)
         if self.store.record("approval", id) is None:
             if not self._suspends(entry):
                 io.may_wait(f"the approval of {call.name} {call.id}")
-            await self._request(io, entry, call, tree, id, digest, open_asks, kind)
+            await self._request(io, entry, call, tree, id, digest, open_asks, kind, changed)
         record = await self._answered(io, entry, call, id)
         if record.state in ("started", "done"):
             return None
@@ -143,6 +152,7 @@ class Permissions:
         digest: str,
         asks: list[tuple[str, Ask]],
         kind: str,
+        changed: list[str] | None = None,
     ) -> None:
         if not self._answerable():
             refusal = Denied(
@@ -163,17 +173,20 @@ class Permissions:
             **self._bound(call),
             "kind": kind,
             "agent": call.agent,
+            "user": call.user,
+            "tenant": call.tenant,
             "digest": digest,
             "asks": [wanted(plugin, ask) for plugin, ask in asks],
             "reason": self.rein.journal.view(call, "; ".join(a.reason for _, a in asks), "person"),
             "rule": ", ".join(a.rule for _, a in asks if a.rule),
             "risk": max((a.risk for _, a in asks), key=risks.index),
-            **_people(self.rein, call, [a for _, a in asks]),
+            **people(self.rein, call, [a for _, a in asks]),
             "quorum": max(a.quorum for _, a in asks),
             **ends,
             "arguments": shown,
             "masked": masked_paths(codec.describe(dict(call.arguments), 1 << 60), shown),
             "keyed": entry.keyed,
+            **({"changed": changed} if changed else {}),
         }
         payload = {
             "name": call.name,
@@ -182,6 +195,7 @@ class Permissions:
             "task": call.task,
             "parent": call.parent,
             "labels": dict(call.labels),
+            "definition": parts(call.tool),
             "id": id,
         }
         event = self.rein.journal.event(
@@ -313,7 +327,7 @@ class Permissions:
         """A person reviews what has been done: anything but a yes undoes this one action."""
         tree = codec.encode_arguments(call.arguments, entry.tool.opaque)
         digest = self.approvals.digest(self._bound(call), tree)
-        id = _id("after", call, digest, folded.asks)
+        id = question_id("after", call, digest, folded.asks)
         refusal: Denied | None
         try:
             if self.store.record("approval", id) is None:
@@ -333,55 +347,3 @@ class Permissions:
         if record.state in ("rejected", "expired"):
             return refusal_of(record)
         return None
-
-
-def refusal_of(record: Record) -> Denied:
-    """The error for an approval that was not given."""
-    body = record.body
-    details = {"rule": body["rule"], "tool": body["tool"], "call_id": body["call"]}
-    after = body["kind"] == "after"
-    refusal: Denied
-    if record.state == "void":
-        refusal = ApprovalExpired(f"approval {record.id} is void: its session is over", **details)
-    elif record.state in ("pending", "expired"):
-        what = "was given, but not used in time" if "use_by" in body else "expired"
-        stays = "; it had run and stays done, its result is withheld" if after else ""
-        refusal = ApprovalExpired(f"approval {record.id} {what}{stays}", **details)
-    else:
-        by = str(body.get("by", ""))
-        why = f": {body['reject_reason']}" if body.get("reject_reason") else ""
-        undone = "; it had run, and was undone or is reported as left" if after else ""
-        refusal = ApprovalRejected(f"rejected by {by}{why}{undone}", by=by, **details)
-    refusal.review = after
-    return refusal
-
-
-def wanted(plugin: str, ask: Ask) -> list[Any]:
-    """What one rule asks for: an approval covers it only if it was given for just that."""
-    later = [sorted(ask.then), ask.after] if ask.then else []
-    return [plugin, ask.rule, sorted(ask.who), ask.quorum, *later]
-
-
-def _people(rein: Rein, call: Call, asks: list[Ask]) -> dict[str, Any]:
-    """Who may answer what several rules ask, now and later. Raises `ConfigError` for nobody."""
-    first = [set(a.who) for a in asks if a.who]
-    ever = [set(a.who) | set(a.then) for a in asks if a.who]
-    who = set.intersection(*first) if first else set()
-    later = set.intersection(*ever) if ever else {p for a in asks for p in a.then}
-    if ever and not later:
-        raise ConfigError(f"{call.name}: rules ask different people, and nobody is in all")
-    if first and not who:
-        return {"who": sorted(later)}
-    waits = [a.after for a in asks if a.after is not None]
-    if not waits or not later - who:
-        return {"who": sorted(who)}
-    return {
-        "who": sorted(who), "then": sorted(later - who),
-        **expiry.ends(rein, max(waits), "escalates"),
-    }  # fmt: skip
-
-
-def _id(when: str, call: Call, digest: str, asks: list[tuple[str, Ask]]) -> str:
-    """The same question about the same call has the same id, in whatever process."""
-    key = [when, call.id, digest, sorted(codec.canonical(wanted(p, a)).hex() for p, a in asks)]
-    return "ap-" + hashlib.sha256(codec.canonical(key)).hexdigest()[:24]

@@ -49,8 +49,8 @@ class Plain:
         self.general = engine.rein.call
         """The way that every call can go."""
         self.append = engine.store.append
-        self.now = engine.now
-        self.real_time = engine.now is engine.rein.real_clock
+        self.now = engine.rein.clock
+        self.real_time = self.now is engine.rein.real_clock
         self.tracer = engine.telemetry.tracer
         self.none = engine.telemetry.none
         """What the global provider is where nothing can be recorded: then `tracer` need not be

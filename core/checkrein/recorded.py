@@ -94,6 +94,7 @@ class Recorded:
 
     async def _doubt(self, io: IO, entry: Entry, call: Call) -> Outcome | None:
         if entry.kind == "model" or entry.tool.info.idempotent or entry.tool.info.effect == "read":
+            self.rein.permissions.reopen(call)
             return None
         known = await self.rein.rollbacks.ask(io, call, entry)
         if known is None:

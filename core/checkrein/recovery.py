@@ -11,7 +11,7 @@ from checkrein.call import Absent, Present
 from checkrein.effects import descendants, effect_of, root_of, unended
 from checkrein.errors import Conflict
 from checkrein.journal import is_effect
-from checkrein.permission import refusal_of
+from checkrein.questions import refusal_of
 from checkrein.report import Action, RollbackReport
 from checkrein.singles import doubt_of
 from checkrein.store import Batch, Record, SessionPut, SessionRow, SettleRow

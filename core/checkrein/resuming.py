@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from checkrein import codec, owner
 from checkrein.call import Call
+from checkrein.definition import differences, parts
 from checkrein.effects import effect_of
 from checkrein.entry import Entry
-from checkrein.errors import ApprovalPending, ConfigError, Conflict
-from checkrein.permission import refusal_of
-from checkrein.store import Record
+from checkrein.errors import ApprovalPending, ConfigError, Conflict, InDoubt
+from checkrein.questions import refusal_of
+from checkrein.store import Batch, Put, Record
 
 if TYPE_CHECKING:
     from checkrein._io import IO
@@ -38,7 +39,8 @@ class Resuming:
             if record.body["kind"] == "undo":
                 return await self._undo(io, record, deadline)
             entry = self._entry(record)
-            if record.state != "approved" or record.body["kind"] == "after":
+            left = record.state != "approved" and self._left(record)
+            if (record.state != "approved" and not left) or record.body["kind"] == "after":
                 found = await self.rein.recorded.other(io, entry, _call_of(entry, record))
                 return found.value
             try:
@@ -55,6 +57,10 @@ class Resuming:
                 entry.session = session
                 entry.approved = (token,)
                 return (await self.rein.engine.run(io, entry)).value
+            except InDoubt as error:
+                if left:
+                    self._report(record, error)
+                raise
             finally:
                 self.rein.lifecycle.put_back(session)
 
@@ -124,9 +130,10 @@ class Resuming:
             )
         if record.body["tool_digest"] != tool.info.digest():
             hint = "; resume a framework's run through its adapter" if record.body["keyed"] else ""
+            changed = "; ".join(differences(kept.get("definition"), parts(tool.info)))
             raise Conflict(
                 f"approval {record.id} is void here: {name} is defined otherwise in this process "
-                f"than where it was asked about{hint}"
+                f"than where it was asked about ({changed or 'how is not kept'}){hint}"
             )
         arguments = (
             kept["arguments"]
@@ -148,6 +155,21 @@ class Resuming:
             task=kept["task"],
             labels=kept["labels"],
         )
+
+    def _left(self, record: Record) -> bool:
+        """Whether the process that used the approval died with its session open."""
+        row = self.store.session(record.session)
+        if row is None or row.state != "ACTIVE" or row.rollback != "none" or not row.owner:
+            return False
+        return not owner.alive(self.store.owner(row.owner), self.rein.clock())
+
+    def _report(self, record: Record, error: InDoubt) -> None:
+        """Nobody can tell whether the call took effect: `recover`, or a person, goes on with it."""
+        event = self.rein.journal.event(
+            "needs_human", record.body["call"], name=record.body["tool"], why=str(error)
+        )
+        puts = (Put("doubt", record.session, "open", {}, record.session),)
+        self.store.commit(Batch(record.session, (event,), event.at, puts=puts))
 
     def _moves(self, token: str, session: str) -> Callable[[], bool]:
         """Tells whether the approval was used, or its session got another owner, from now on."""

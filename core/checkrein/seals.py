@@ -1,4 +1,4 @@
-"""Keyed seals over the rows of approvals: what was altered in the store counts for nothing.
+"""Keyed seals over approvals and grants: what was altered in the store counts for nothing.
 
 Whoever can write the file, but does not know the store's key, can approve nothing: neither by
 the state in a row nor by what stands in it.
@@ -33,10 +33,15 @@ def vote(key: bytes, record: Record) -> bool:
     return holds(key, record) and record.id == f"{record.label}/{record.body['by']}"
 
 
+def intact(key: bytes, record: Record) -> bool:
+    """Whether an approval or a grant is as it was sealed, in the session it was sealed for."""
+    return holds(key, record) and record.body.get("session") == record.session
+
+
 def check(key: bytes, record: Record) -> None:
-    """Raise `Conflict` for an approval that was altered."""
-    if not holds(key, record) or record.body.get("session") != record.session:
+    """Raise `Conflict` for an approval or a grant that was altered."""
+    if not intact(key, record):
         raise Conflict(
-            f"approval {record.id} was altered in the store: it counts for nothing; look with "
+            f"{record.kind} {record.id} was altered in the store: it counts for nothing; look with "
             "`checkrein doctor`, and let the call be asked about again"
         )

@@ -139,6 +139,20 @@ class Unchecked:
 
 
 @dataclass(frozen=True, slots=True)
+class Always:
+    """Allow calls like this one from now on.
+
+    `like`: rules for arguments, as a rule of the plugin `scope` has them
+    (`{"amount": {"maximum": 100}}`); arguments that they do not name, and without `like` all of
+    them, must be exactly those of the call. `until`: for so many seconds, in whatever session
+    of the agent; without it in this session only.
+    """
+
+    like: Mapping[str, Mapping[str, Any]] | None = None
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Approved:
     """A decision: yes, and with other `arguments` if they were edited."""
 
@@ -147,6 +161,8 @@ class Approved:
     masked_ok: bool = False
     """Whoever decided has seen the masked fields, or does without. A call with masked fields
     is not approved otherwise."""
+    always: Always | None = None
+    """Allow calls like this one from now on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,19 @@ def since(micros: int, now: int) -> str:
     return f"{seconds}s"
 
 
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def seconds(span: str, option: str) -> float:
+    """`90s`, `30m`, `2h` or `7d`. Raises `ConfigError`, naming the option."""
+    from checkrein.errors import ConfigError
+
+    number, unit = span[:-1], span[-1:]
+    if unit not in _UNITS or not (number.isascii() and number.isdecimal()) or not int(number):
+        raise ConfigError(f"{option} {span}: write a number and s, m, h or d, for example 2h")
+    return float(int(number) * _UNITS[unit])
+
+
 def usd(nano: int | None) -> str:
     """Dollars for people."""
     if nano is None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from checkrein.cli._ids import approval_of
-from checkrein.cli._output import Out, clean, compact, say, since, when
+from checkrein.cli._output import Out, clean, compact, say, seconds, since, when
 from checkrein.cli._person import user
 from checkrein.cli._place import Place, command
 from checkrein.cli.show import record_reveal
@@ -17,6 +17,7 @@ from checkrein.errors import ConfigError, Conflict
 from checkrein.rein import Rein
 from checkrein.request import ApprovalRequest, request_of
 from checkrein.store import Record
+from checkrein.verdicts import Always
 
 MASK = "(masked)"
 
@@ -37,13 +38,13 @@ def approvals(
     with place.looking() as rein:
         now = rein.clock()
         waiting = rein.approvals.pending(limit)
-        out.document({"approvals": [_tree(request) for request in waiting]})
+        out.document({"approvals": [tree_of(request) for request in waiting]})
         rows = [
             (
                 out.id(r.id),
                 r.agent,
-                f"{r.tool}({_arguments(r)})",
-                f"{r.reason} [{r.rule}]" if r.rule else r.reason,
+                call_of(r),
+                _why(r),
                 r.risk,
                 since(r.created, now),
                 since(now, r.expires),
@@ -56,6 +57,17 @@ def approvals(
         if waiting:
             out.note("decide: checkrein approve ID, or checkrein reject ID --reason WHY")
     return 0
+
+
+def call_of(request: ApprovalRequest) -> str:
+    """The call, and whether it is reviewed or about to be undone."""
+    kind = {"after": "review of ", "undo": "undo by "}.get(request.kind, "")
+    return f"{kind}{request.tool}({_arguments(request)})"
+
+
+def _why(request: ApprovalRequest) -> str:
+    told = f"{request.reason} [{request.rule}]" if request.rule else request.reason
+    return "; ".join((told, *request.changed))
 
 
 def _who(request: ApprovalRequest) -> str:
@@ -76,10 +88,13 @@ def _arguments(request: ApprovalRequest) -> str:
     return ", ".join(told)
 
 
-def _tree(request: ApprovalRequest) -> dict[str, Any]:
+def tree_of(request: ApprovalRequest) -> dict[str, Any]:
+    """A request as plain data, for --json."""
     return {
         "id": request.id,
         "state": request.state,
+        "status": request.status,
+        "kind": request.kind,
         "session": request.session,
         "call": request.call,
         "agent": request.agent,
@@ -91,6 +106,9 @@ def _tree(request: ApprovalRequest) -> dict[str, Any]:
         "risk": request.risk,
         "who": list(request.who),
         "quorum": request.quorum,
+        "escalated": request.escalated,
+        "changed": list(request.changed),
+        "by": request.by,
         "created": when(request.created),
         "expires": when(request.expires),
     }
@@ -110,6 +128,17 @@ def approve(
     masked_ok: Annotated[
         bool, typer.Option("--masked-ok", help="Approve without seeing the masked fields.")
     ] = False,
+    always: Annotated[
+        bool, typer.Option("--always", help="Allow the same call again in this session.")
+    ] = False,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="SPAN", help="Allow it for so long (30m, 2h, 7d) in any session."),
+    ] = None,
+    like: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=RULE", help='Allow other values too: size={"maximum": 5}.'),
+    ] = None,
     reveal: Annotated[
         bool, typer.Option("--reveal", help="See the exact arguments first. This is recorded.")
     ] = False,
@@ -120,10 +149,11 @@ def approve(
         record = approval_of(rein.store, id)
         who = by or user()
         edited = _edits(record, set or [])
+        lasting = _always(always, until, like or [])
         if reveal:
             _reveal(rein, record, who, yes=yes, as_json=out.as_json)
         state = rein.approvals.approve(
-            record.id, by=who, arguments=edited, masked_ok=masked_ok or reveal
+            record.id, by=who, arguments=edited, masked_ok=masked_ok or reveal, always=lasting
         )
         _decided(rein, out, record, state, who)
         if state == "approved":
@@ -131,9 +161,34 @@ def approve(
             if record.body["keyed"]:
                 how += ", or resume() of the framework's adapter for the whole run"
             out.note(f"a process that waits goes on by itself; else: {how}")
+            if lasting is not None:
+                out.note("calls like it run without asking now: checkrein grants, revoke")
         elif state == "pending":
             out.note(f"{record.body['quorum']} people must approve; it still waits")
     return 0
+
+
+def _always(always: bool, until: str | None, like: list[str]) -> Always | None:
+    if not always and until is None and not like:
+        return None
+    rules: dict[str, Any] = {}
+    for item in like:
+        name, _, text = item.partition("=")
+        rule = _json(f"--like {name}", text)
+        if not name or not isinstance(rule, dict):
+            raise ConfigError(f'--like {name}: write NAME=RULE, for example size={{"maximum": 5}}')
+        rules[name] = rule
+    return Always(rules or None, None if until is None else seconds(until, "--until"))
+
+
+def _json(option: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        name = option.partition(" ")[2]
+        raise ConfigError(
+            f"{option}: not JSON ({error.msg}); text needs quotes: '{name}=\"...\"'"
+        ) from None
 
 
 def _edits(record: Record, given: list[str]) -> dict[str, Any] | None:
@@ -150,12 +205,7 @@ def _edits(record: Record, given: list[str]) -> dict[str, Any] | None:
             raise ConfigError(f"--set {name}: {record.body['tool']} takes {', '.join(known)}")
         if name in edits:
             raise ConfigError(f"--set {name}: given twice")
-        try:
-            edits[name] = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ConfigError(
-                f"--set {name}: not JSON ({error.msg}); text needs quotes: --set '{name}=\"...\"'"
-            ) from None
+        edits[name] = _json(f"--set {name}", text)
     return edits
 
 
@@ -197,5 +247,5 @@ def reject(
 
 def _decided(rein: Rein, out: Out, record: Record, state: str, who: str) -> None:
     fresh = rein.store.record("approval", record.id) or record
-    out.document({**_tree(request_of(rein, fresh)), "by": who})
+    out.document({**tree_of(request_of(rein, fresh)), "by": who})
     out.line(f"{record.id} {state} by {who}: {record.body['tool']}")

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from checkrein.tools import Tool
     from checkrein.verdicts import Ask
 
-CURRENT: contextvars.ContextVar[tuple[str, str, Any] | None] = contextvars.ContextVar(
+CURRENT: contextvars.ContextVar[tuple[str, str, Any, CallKind] | None] = contextvars.ContextVar(
     "checkrein_call", default=None
 )
-"""(session, call, the same of the enclosing call) that this code runs inside."""
+"""(session, call, the same of the enclosing call, kind) that this code runs inside."""
 
 
 def outermost(session: str) -> str:
@@ -38,6 +38,12 @@ def outermost(session: str) -> str:
 def inside(session: str) -> bool:
     """Whether this code runs inside a call of `session`, at any depth."""
     return outermost(session) != ""
+
+
+def in_model_call(session: str) -> bool:
+    """Whether this code is what a model call of `session` runs: it has been judged already."""
+    current = CURRENT.get()
+    return current is not None and current[0] == session and current[3] == "model"
 
 
 def undone_around() -> str:

@@ -83,7 +83,7 @@ class Execution:
         value: Any = None
         error: BaseException | None = None
         abandoned = False
-        CURRENT.set((call.session, call.id, before))
+        CURRENT.set((call.session, call.id, before, call.kind))
         started = time.perf_counter()
         try:
             if timeout is None and entry.run is None and tool.simple and not tool.is_async:

@@ -144,7 +144,7 @@ class Plain:
             if isinstance(error, FencedOut):
                 raise lost(id) from error
             raise
-        token = CURRENT.set((id, call_id, current))
+        token = CURRENT.set((id, call_id, current, "tool"))
         started = perf_counter_ns()
         try:
             value = fn(**arguments)

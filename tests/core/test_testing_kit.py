@@ -318,7 +318,7 @@ def test_skip_and_start_are_fine():
     assert len(started) == 1
 
 
-# -- the chat-completions server
+# -- the OpenAI-compatible server
 
 
 def post(server, path="/chat/completions", **body):
@@ -378,6 +378,40 @@ def test_a_stream_gives_the_same_in_pieces(usage):
     assert len(told) == usage
     if usage:
         assert told[0]["prompt_tokens_details"] == {"cached_tokens": 3}
+
+
+@pytest.mark.parametrize("usage", [True, False])
+def test_responses_say_the_same_plain_and_streamed(usage):
+    call = ToolCall("refund", {"order": 7})
+    reply = Reply("Hello", [call], reasoning="so", usage=usage, cached_tokens=3, chunk=2)
+    with OpenAIServer([reply, reply, Reply("cut", finish_reason="length")]) as server:
+        plain = json.loads(post(server, "/responses", input="hi"))
+        text = post(server, "/responses", input="hi", stream=True)
+        cut = json.loads(post(server, "/responses"))
+        assert server.requests[0]["input"] == "hi"
+    thought, message, wanted = plain["output"]
+    assert thought["summary"][0]["text"] == "so"
+    assert message["content"][0]["text"] == "Hello"
+    assert (wanted["name"], wanted["arguments"]) == ("refund", '{"order": 7}')
+    assert (plain["status"], cut["status"]) == ("completed", "incomplete")
+    rows = [row.split("\n") for row in text.split("\n\n") if row]
+    events = [json.loads(data.removeprefix("data: ")) for _, data in rows]
+    assert [name.removeprefix("event: ") for name, _ in rows] == [e["type"] for e in events]
+    assert [e["sequence_number"] for e in events] == list(range(len(events)))
+
+    def joined(kind):
+        return [e["delta"] for e in events if e["type"] == f"response.{kind}.delta"]
+
+    assert "".join(joined("output_text")) == "Hello"
+    assert "".join(joined("reasoning_summary_text")) == "so"
+    assert "".join(joined("function_call_arguments")) == '{"order": 7}'
+    assert len(joined("output_text")) == 3
+    last = events[-1]["response"]
+    assert {**last, "id": ""} == {**plain, "id": ""} | {"output": last["output"]}
+    assert [item["type"] for item in last["output"]] == ["reasoning", "message", "function_call"]
+    assert (last["usage"] is not None) == usage
+    if usage:
+        assert last["usage"]["input_tokens_details"]["cached_tokens"] == 3
 
 
 def test_failures_are_injected():

@@ -1,10 +1,11 @@
-"""A chat-completions server on loopback that says what a test tells it to.
+"""An OpenAI-compatible server on loopback that says what a test tells it to.
 
     with OpenAIServer(["Hello", ToolCall("refund", {"order": 7}), "Done"]) as server:
         client = OpenAI(base_url=server.url, api_key="none")
 
-Each request takes the next reply: text, one or several tool calls, a `Reply` with everything
-spelt out, or a `Failure`. Answers are plain or server-sent events, as the request asks.
+It knows chat completions and the Responses API. Each request takes the next reply: text, one or
+several tool calls, a `Reply` with everything spelt out, or a `Failure`. Answers are plain or
+server-sent events, as the request asks.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal, Self, TypeAlias, cast
+
+from checkrein.testing import _chat_answers as chat_answers
+from checkrein.testing import _response_answers as response_answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,8 @@ class Reply:
 
     text: str | None = None
     tool_calls: Sequence[ToolCall] = ()
+    reasoning: str | None = None
+    """What the model says of its thinking: `reasoning_content`, or a reasoning item."""
     input_tokens: int = 11
     output_tokens: int = 7
     cached_tokens: int = 0
@@ -72,7 +78,7 @@ Script: TypeAlias = "Sequence[Said] | Callable[[dict[str, Any]], Said]"
 
 
 class OpenAIServer:
-    """Serves `POST /v1/chat/completions` and `GET /v1/models` on 127.0.0.1.
+    """Serves the chat completions, the responses and the models of the API on 127.0.0.1.
 
     `replies`: a list, used up one by one (a request after the last gets status 500 and says
     so), or a function of the request's body. Use it with `with`, or call `close()`.
@@ -166,7 +172,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.path.rstrip("/") != "/v1/chat/completions":
+        api = _APIS.get(self.path.rstrip("/"))
+        if api is None:
             self._fail(Failure(404, f"no such path: {self.path}"))
             return
         try:
@@ -181,9 +188,9 @@ class _Handler(BaseHTTPRequestHandler):
             if isinstance(reply, Failure):
                 self._fail(reply)
             elif body.get("stream"):
-                self._stream(number, body, reply)
+                self._stream(api[1](number, body, reply), reply, done=api is _APIS[_CHAT])
             else:
-                self._json(200, _completion(number, body, reply))
+                self._json(200, api[0](number, body, reply))
         except (BrokenPipeError, ConnectionResetError):
             # The client went away: that is the client's affair.
             self.close_connection = True
@@ -214,95 +221,25 @@ class _Handler(BaseHTTPRequestHandler):
         error = {"message": failure.message, "type": kind, "param": None, "code": failure.code}
         self._json(failure.status, {"error": error}, headers)
 
-    def _stream(self, number: int, body: dict[str, Any], reply: Reply) -> None:
+    def _stream(self, events: Iterator[dict[str, Any]], reply: Reply, *, done: bool) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
         self.end_headers()
         self.close_connection = True
-        for index, tree in enumerate(_chunks(number, body, reply)):
+        for index, tree in enumerate(events):
             if reply.cut_after is not None and index >= reply.cut_after:
                 return
-            self.wfile.write(b"data: " + json.dumps(tree).encode() + b"\n\n")
+            name = b"" if done else f"event: {tree['type']}\n".encode()
+            self.wfile.write(name + b"data: " + json.dumps(tree).encode() + b"\n\n")
             self.wfile.flush()
-        self.wfile.write(b"data: [DONE]\n\n")
+        if done:
+            self.wfile.write(b"data: [DONE]\n\n")
 
 
-def _head(number: int, body: Mapping[str, Any], reply: Reply, kind: str) -> dict[str, Any]:
-    return {
-        "id": f"chatcmpl-{number}",
-        "object": kind,
-        "created": 1_700_000_000,
-        "model": reply.model or body.get("model", ""),
-    }
-
-
-def _finish(reply: Reply) -> str:
-    return reply.finish_reason or ("tool_calls" if reply.tool_calls else "stop")
-
-
-def _usage(reply: Reply) -> dict[str, Any]:
-    return {
-        "prompt_tokens": reply.input_tokens,
-        "completion_tokens": reply.output_tokens,
-        "total_tokens": reply.input_tokens + reply.output_tokens,
-        "prompt_tokens_details": {"cached_tokens": reply.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": reply.reasoning_tokens},
-    }
-
-
-def _calls(number: int, reply: Reply) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": call.id or f"call_{number}_{index}",
-            "type": "function",
-            "function": {
-                "name": call.name,
-                "arguments": call.arguments
-                if isinstance(call.arguments, str)
-                else json.dumps(dict(call.arguments)),
-            },
-        }
-        for index, call in enumerate(reply.tool_calls)
-    ]
-
-
-def _completion(number: int, body: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": reply.text, "refusal": None}
-    if reply.tool_calls:
-        message["tool_calls"] = _calls(number, reply)
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(reply)}
-    tree = {**_head(number, body, reply, "chat.completion"), "choices": [choice]}
-    if reply.usage:
-        tree["usage"] = _usage(reply)
-    return tree
-
-
-def _pieces(text: str, size: int) -> Iterator[str]:
-    for start in range(0, len(text), max(1, size)):
-        yield text[start : start + max(1, size)]
-
-
-def _deltas(number: int, reply: Reply) -> Iterator[dict[str, Any]]:
-    yield {"role": "assistant", "content": ""}
-    for piece in _pieces(reply.text or "", reply.chunk):
-        yield {"content": piece}
-    for index, call in enumerate(_calls(number, reply)):
-        function = call["function"]
-        begun = {"name": function["name"], "arguments": ""}
-        yield {"tool_calls": [{**call, "index": index, "function": begun}]}
-        for piece in _pieces(function["arguments"], reply.chunk):
-            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
-
-
-def _chunks(number: int, body: Mapping[str, Any], reply: Reply) -> Iterator[dict[str, Any]]:
-    head = _head(number, body, reply, "chat.completion.chunk")
-
-    def chunk(delta: Mapping[str, Any], finish: str | None) -> dict[str, Any]:
-        return {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-
-    for delta in _deltas(number, reply):
-        yield chunk(delta, None)
-    yield chunk({}, _finish(reply))
-    if reply.usage and (body.get("stream_options") or {}).get("include_usage"):
-        yield {**head, "choices": [], "usage": _usage(reply)}
+_CHAT = "/v1/chat/completions"
+_APIS: Mapping[str, tuple[Callable[..., Any], Callable[..., Iterator[dict[str, Any]]]]] = {
+    _CHAT: (chat_answers.completion, chat_answers.chunks),
+    "/v1/responses": (response_answers.response, response_answers.events),
+}
+"""Path -> (a whole answer, the events of a streamed one)."""

@@ -23,7 +23,12 @@ import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FRAMEWORKS = {"langchain": "langchain", "crewai": "crewai", "openai-agents": "agents"}
+FRAMEWORKS = {
+    "langchain": "langchain",
+    "crewai": "crewai",
+    "openai": "openai",
+    "openai-agents": "agents",
+}
 """Extra -> the module that its framework is imported by."""
 
 # A shared machine stalls at random: a slow example is no fault. Fixed examples keep two

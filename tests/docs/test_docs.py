@@ -24,9 +24,15 @@ PAGES += [ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 NEEDS = {
     "langchain": r"langchain\w*|langgraph\w*|checkrein_integrations\.langchain",
     "crewai": r"crewai\w*|checkrein_integrations\.crewai",
+    "openai": r"openai|checkrein_integrations\.openai",
     "openai-agents": r"agents|checkrein_integrations\.openai_agents",
 }
-MODULES = {"langchain": "langchain", "crewai": "crewai", "openai-agents": "agents"}
+MODULES = {
+    "langchain": "langchain",
+    "crewai": "crewai",
+    "openai": "openai",
+    "openai-agents": "agents",
+}
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ _PARTS = {
 }
 _CALLS = {"response.function_call_arguments": "arguments",
           "response.custom_tool_call_input": "input"}  # fmt: skip
+_CALL_KEYS = {"function_call": "arguments", "custom_tool_call": "input"}
+"""Types of items that are tool calls, and the key of what they pass."""
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 _TEXT_KEYS = ("text", "refusal")
 
@@ -207,3 +209,35 @@ class Delivery:
 def shows(event: Any) -> bool:
     """Whether a person sees something of the answer by this event."""
     return get(event, "type") in _DELTAS
+
+
+def adjusted(kept: Sequence[Any], before: Sequence[Any], after: Sequence[Any]) -> list[Any] | None:
+    """Events that were kept back, when only tool calls have changed since; None if texts have.
+
+    `before` and `after` are the items of the answer. The event at the end is not adjusted.
+    """
+    if len(before) != len(after):
+        return None
+    pairs = zip(before, after, strict=True)
+    if any(old is not new and get(old, "type") not in _CALL_KEYS for old, new in pairs):
+        return None
+    made: list[Any] = []
+    told: set[int] = set()
+    for event in kept:
+        kind = str(get(event, "type"))
+        index = get(event, "output_index")
+        base, _, end = kind.rpartition(".")
+        if index is None or index >= len(after) or after[index] is before[index]:
+            made.append(event)
+        elif kind == "response.output_item.done":
+            made.append(with_fields(event, item=after[index]))
+        elif base in _CALLS:
+            text = get(after[index], _CALL_KEYS[get(after[index], "type")])
+            if end == "done":
+                made.append(with_fields(event, **{_CALLS[base]: text}))
+            elif index not in told:
+                told.add(index)
+                made.append(with_fields(event, delta=text))
+        else:
+            made.append(event)
+    return made

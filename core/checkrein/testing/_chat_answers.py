@@ -57,8 +57,9 @@ def completion(number: int, body: Mapping[str, Any], reply: Reply) -> dict[str, 
         message["reasoning_content"] = reply.reasoning
     if reply.tool_calls:
         message["tool_calls"] = calls(number, reply)
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(reply)}
-    tree = {**_head(number, body, reply, "chat.completion"), "choices": [choice]}
+    choice = {"message": message, "logprobs": None, "finish_reason": _finish(reply)}
+    choices = [{"index": index, **choice} for index in range(body.get("n") or 1)]
+    tree = {**_head(number, body, reply, "chat.completion"), "choices": choices}
     if reply.usage:
         tree["usage"] = _usage(reply)
     return tree
@@ -88,11 +89,10 @@ def chunks(number: int, body: Mapping[str, Any], reply: Reply) -> Iterator[dict[
     """The chunks of a streamed answer."""
     head = _head(number, body, reply, "chat.completion.chunk")
 
-    def chunk(delta: Mapping[str, Any], finish: str | None) -> dict[str, Any]:
-        return {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-
-    for delta in _deltas(number, reply):
-        yield chunk(delta, None)
-    yield chunk({}, _finish(reply))
+    ends: list[tuple[dict[str, Any], str | None]] = [({}, _finish(reply))]
+    for delta, finish in [*((delta, None) for delta in _deltas(number, reply)), *ends]:
+        for index in range(body.get("n") or 1):
+            choice = {"index": index, "delta": delta, "finish_reason": finish}
+            yield {**head, "choices": [choice]}
     if reply.usage and (body.get("stream_options") or {}).get("include_usage"):
         yield {**head, "choices": [], "usage": _usage(reply)}

@@ -104,7 +104,8 @@ def _arguments(item: Mapping[str, Any], place: dict[str, Any], size: int) -> Ite
 def _text(item: Mapping[str, Any], place: dict[str, Any], size: int) -> Iterator[Any]:
     if item["type"] == "message":
         (part,), where, text = item["content"], {"content_index": 0}, "output_text"
-        added, more = "content_part", {"logprobs": []}
+        added = "content_part"
+        more: dict[str, Any] = {"logprobs": []}
     else:
         (part,), where, text = item["summary"], {"summary_index": 0}, "reasoning_summary_text"
         added, more = "reasoning_summary_part", {}

@@ -17,7 +17,7 @@ from openai.types.responses import (
 from checkrein.errors import CheckreinError
 from checkrein.streams.chunks import pieces_of
 from checkrein.streams.fields import get, with_fields
-from checkrein.streams.responses import Delivery, shows
+from checkrein.streams.responses import Delivery, adjusted, shows
 from checkrein_integrations._shared.retracting import asked_again, blocked, replaced
 from checkrein_integrations.openai_agents.framework import ModelResponse, Usage
 from checkrein_integrations.openai_agents.signals import final
@@ -66,10 +66,25 @@ class Streamed:
             for event in self._kept:
                 yield event
             return
+        if self._last is not None and (kept := self._adjusted(response)) is not None:
+            for event in kept:
+                yield event
+            return
         if self._shown:
             yield replaced()
         for event in _synthetic(response, self._last):
             yield event
+
+    def _adjusted(self, response: ModelResponse) -> list[Any] | None:
+        """What was kept back, for an answer of which only tool calls have changed."""
+        received = self._job.received
+        assert received is not None
+        events = adjusted(self._kept, received.output, response.output)
+        if events is None:
+            return None
+        last = self._last
+        whole = with_fields(last, response=with_fields(last.response, output=response.output))
+        return [whole if event is last else event for event in events]
 
     async def _run(self) -> Any:
         try:

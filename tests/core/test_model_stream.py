@@ -335,6 +335,34 @@ def test_a_task_that_is_cancelled_settles_what_it_held() -> None:
     assert provider.sent < 1000
 
 
+def test_a_stream_whose_closing_has_to_wait_is_closed_and_recorded() -> None:
+    closed: list[str] = []
+
+    class Slow:
+        """As HTTP clients do, it waits for the connection when it is closed."""
+
+        def __aiter__(self) -> Any:
+            return self
+
+        async def __anext__(self) -> Any:
+            return "piece "
+
+        async def aclose(self) -> None:
+            await asyncio.sleep(0)
+            closed.append("closed")
+
+    async def main(rein: Rein) -> None:
+        stream = rein.amodel_stream(lambda **_: Slow(), model="mine", messages=MESSAGES)
+        await anext(stream)
+        await stream.aclose()
+
+    with Rein() as rein, rein.session():
+        asyncio.run(main(rein))
+        (outcome,) = rein.store.events(kinds=("outcome",))
+    assert closed == ["closed"]
+    assert outcome.view["error"]["type"] == "CancelledError"
+
+
 def test_a_stream_that_is_dropped_is_recorded() -> None:
     """Without a `with`: a sync generator that nobody holds any more is closed at once."""
     provider = Provider(chat())

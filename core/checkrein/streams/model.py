@@ -8,63 +8,21 @@ recorded, and paid for, as far as it came.
 
 from __future__ import annotations
 
-import contextvars
-import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from checkrein._io import Abandoned, is_awaitable
+from checkrein._io import is_awaitable
 from checkrein.errors import ConfigError, WouldBlock
 from checkrein.streams.delivery import Delivery, text_of, with_whole
 from checkrein.streams.filters import Channels
+from checkrein.streams.stepping import apieces, close, hand_over, pieces, read
 
 if TYPE_CHECKING:
     from checkrein.call import Call, Outcome, Usage
     from checkrein.entry import Entry
     from checkrein.errors import Denied
     from checkrein.rein import Rein
-
-
-class _Chunk:
-    """Awaited where a chunk may be delivered; the engine goes on once it was taken."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __await__(self) -> Generator[_Chunk, None, None]:
-        yield self
-
-
-class _Step:
-    """Awaited to run the engine up to its next chunk; what else it waits for goes to the loop."""
-
-    def __init__(
-        self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context,
-        error: BaseException | None = None,
-    ) -> None:  # fmt: skip
-        self._coroutine = coroutine
-        self._context = context
-        self._error = error
-
-    def __await__(self) -> Generator[Any, Any, _Chunk | None]:
-        resume: Callable[..., Any] = self._coroutine.send
-        given: Any = None
-        if self._error is not None:
-            resume, given = self._coroutine.throw, self._error
-        while True:
-            try:
-                waits_for = self._context.run(resume, given)
-            except StopIteration:
-                return None
-            if type(waits_for) is _Chunk:
-                return waits_for
-            try:
-                resume, given = self._coroutine.send, (yield waits_for)
-            except BaseException as error:  # noqa: BLE001 - cancelled: the engine has to know
-                resume, given = self._coroutine.throw, error
 
 
 class _Streaming:
@@ -133,9 +91,8 @@ class _Streaming:
                 source = await source
             if hasattr(source, "__aiter__"):
                 self._needs_loop()
-                await self._read(delivery, source.__aiter__(), timeout)
-            else:
-                await self._take(delivery, iter(source), timeout)
+            async for chunk in read(source, timeout):
+                await self._pass(delivery, chunk)
             for out in delivery.end():
                 await self._give(out)
             self._complete = True
@@ -143,48 +100,13 @@ class _Streaming:
             delivery.abort()
             raise
         finally:
-            await _close(source)
+            await close(source)
         self._value = delivery.message()
         return self._value
 
     def _needs_loop(self) -> None:
         if not self._is_async:
             raise WouldBlock("this model's stream is async: use amodel_stream")
-
-    async def _take(self, delivery: Delivery, source: Iterator[Any], timeout: float | None) -> None:
-        waited = 0.0
-        while True:
-            started = time.perf_counter()
-            try:
-                chunk = next(source)
-            except StopIteration:
-                return
-            waited += time.perf_counter() - started
-            await self._pass(delivery, chunk)
-            if timeout is not None and waited > timeout:
-                raise Abandoned
-
-    async def _read(
-        self, delivery: Delivery, source: AsyncIterator[Any], timeout: float | None
-    ) -> None:
-        import asyncio
-
-        left = timeout
-        while True:
-            started = time.perf_counter()
-            try:
-                # Only what the provider takes counts, not what is done with its chunks.
-                async with asyncio.timeout(left):
-                    chunk = await anext(source)
-            except StopAsyncIteration:
-                return
-            except TimeoutError:
-                if left is None:
-                    raise
-                raise Abandoned from None
-            if left is not None:
-                left = max(0.0, left - (time.perf_counter() - started))
-            await self._pass(delivery, chunk)
 
     async def _pass(self, delivery: Delivery, chunk: Any) -> None:
         if self._own_usage is not None:
@@ -198,50 +120,23 @@ class _Streaming:
             return
         # Somebody has seen it: neither another attempt nor another answer can take its place.
         self._entry.happened = True
-        await _Chunk(out)
+        await hand_over(out)
 
-    async def _engine(self) -> None:
+    async def engine(self) -> None:
         outcome = await self._rein.engine.run(
             self._rein.async_io if self._is_async else self._rein.sync_io, self._entry
         )
         self.outcome = outcome
         if outcome.value is self._value and outcome.source == "call":
             for out in self._kept:
-                await _Chunk(out)
+                await hand_over(out)
         elif self._hold or outcome.source != "call":
             text = text_of(outcome.value)
             if text is None:
                 raise ConfigError("a plugin answered a streamed model call with something else "
                                   "than a text or a message {'role', 'parts'}")  # fmt: skip
             for out in with_whole(self._kept, text):
-                await _Chunk(out)
-
-    # -- the reader's side
-
-    def pieces(self) -> Generator[Any, None, None]:
-        coroutine, context = self._engine(), contextvars.copy_context()
-        resume: Callable[..., Any] = coroutine.send
-        given: Any = None
-        while True:
-            try:
-                chunk = context.run(resume, given)
-            except StopIteration:
-                return
-            try:
-                yield chunk.value
-                resume, given = coroutine.send, None
-            except BaseException as error:  # noqa: BLE001 - given up: the engine records it
-                resume, given = coroutine.throw, error
-
-    async def apieces(self) -> AsyncIterator[Any]:
-        coroutine, context = self._engine(), contextvars.copy_context()
-        error: BaseException | None = None
-        while (chunk := await _Step(coroutine, context, error)) is not None:
-            try:
-                yield chunk.value
-                error = None
-            except BaseException as given:  # noqa: BLE001 - given up: the engine records it
-                error = given
+                await hand_over(out)
 
 
 class SyncStream:
@@ -252,7 +147,7 @@ class SyncStream:
 
     def __init__(self, *args: Any) -> None:
         self._streaming = _Streaming(*args, is_async=False)
-        self._generator = self._streaming.pieces()
+        self._generator = pieces(self._streaming.engine)
 
     @property
     def outcome(self) -> Outcome | None:
@@ -284,7 +179,7 @@ class AsyncStream:
 
     def __init__(self, *args: Any) -> None:
         self._streaming = _Streaming(*args, is_async=True)
-        self._generator: Any = self._streaming.apieces()
+        self._generator: Any = apieces(self._streaming.engine)
 
     @property
     def outcome(self) -> Outcome | None:
@@ -310,15 +205,3 @@ class AsyncStream:
 
 def _as_it_is(denied: Denied) -> Denied:
     return denied
-
-
-async def _close(source: Any) -> None:
-    """Close a provider's stream: it must not go on being paid for."""
-    for name in ("aclose", "close"):
-        close = getattr(source, name, None)
-        if callable(close):
-            with suppress(Exception):
-                ended = close()
-                if is_awaitable(ended):
-                    await ended
-            return

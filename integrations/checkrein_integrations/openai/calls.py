@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from checkrein.call import ToolInfo, Usage
 from checkrein.engine import Entry
 from checkrein.errors import ConfigError
-from checkrein.tools import Tool
 from checkrein.streams.filters import Channels
+from checkrein.tools import Tool
+from checkrein_integrations._shared.responses import text_of as arguments_text
 from checkrein_integrations.openai.chat import Chat
 from checkrein_integrations.openai.forms import Form, message_of
 from checkrein_integrations.openai.framework import NOT_GIVEN, RAW_RESPONSE_HEADER, UNBILLED
@@ -81,9 +82,14 @@ class ModelJob:
         self.received: Any = None
         self.message: Any = None
         self.spent: Usage | None = None
+        self.came: list[str] = []
+        """What the model wrote, before it was filtered, where nobody reports its tokens."""
 
-    def entry(self, run: Callable[[Call, dict[str, Any]], Any], *, is_async: bool) -> Entry:
-        """The engine's entry; `run` makes the call. Raises `ConfigError` for what is ungated."""
+    def entry(self, *, is_async: bool, **how: Any) -> Entry:
+        """The engine's entry; `run` or `stream` makes the call.
+
+        Raises `ConfigError` for what nothing here can stop.
+        """
         outside = list(self.form.outside)
         if self.request.raw:
             outside.append("raw response")
@@ -93,12 +99,14 @@ class ModelJob:
             self.session,
             kind="model",
             name=self.name,
-            run=run,
             is_async=is_async,
+            only_reads=True,
             wait="block",
             labels=self.owner.allowed(outside),
             usage=lambda value: self.spent,
             paid=lambda: self.spent,
+            said=lambda: "".join(self.came) if self.came and self.spent is None else None,
+            **how,
         )
 
     def channels(self, call: Call) -> Channels:
@@ -108,6 +116,7 @@ class ModelJob:
     def sent(self, call: Call, exact: Mapping[str, Any], *, stream: bool) -> Any:
         """Send the request that the plugins left."""
         self.received = self.message = self.spent = None
+        self.came = []
         request = self.request
         changes = self.form.changed(exact) if exact != self.form.arguments else {}
         if stream:
@@ -140,6 +149,8 @@ class ModelJob:
             self.message = self.form.told(answer)
             return self.message
         self.spent = self.form.usage(answer, call.name)
+        if self.spent is None:
+            self.came = [_text(part) for part in self.form.told(answer)["parts"]]
         if self.openers:
             answer = self.form.filtered(answer, lambda: self.channels(call))
         return self.keep(answer)
@@ -181,7 +192,7 @@ class ModelJob:
         def send(call: Call, exact: dict[str, Any]) -> Any:
             return self.take(call, self.sent(call, exact, stream=self.request.stream))
 
-        return self.final(self.rein.enter(self.entry(send, is_async=False)))
+        return self.final(self.rein.enter(self.entry(is_async=False, run=send)))
 
     async def arun(self) -> Any:
         """The async twin of `run`."""
@@ -189,4 +200,11 @@ class ModelJob:
         async def send(call: Call, exact: dict[str, Any]) -> Any:
             return self.take(call, await self.sent(call, exact, stream=self.request.stream))
 
-        return self.final(await self.rein.aenter(self.entry(send, is_async=True)))
+        return self.final(await self.rein.aenter(self.entry(is_async=True, run=send)))
+
+
+def _text(part: Mapping[str, Any]) -> str:
+    """The text of a part of an answer, for the counting of its tokens."""
+    if part["type"] == "tool_call":
+        return f"{part['name']} {arguments_text(part['arguments'])}"
+    return str(part.get("content") or "")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from checkrein.call import Usage
 from checkrein.errors import ConfigError
-from checkrein_integrations._shared import chat
 from checkrein.streams.fields import get, with_fields
+from checkrein_integrations._shared import chat
 from checkrein_integrations.openai.chat_stream import (
     ChatReader,
     RetractedChunk,

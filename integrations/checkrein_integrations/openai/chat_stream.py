@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from checkrein_integrations._shared.chat import BESIDE
 from checkrein.streams.fields import get, with_fields
+from checkrein_integrations._shared.chat import BESIDE
 from checkrein_integrations._shared.retracting import AnswerRetracted
 from checkrein_integrations.openai.framework import ChatCompletion, ChatCompletionChunk
 

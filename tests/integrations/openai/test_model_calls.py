@@ -139,12 +139,12 @@ def test_a_stream_that_wants_its_usage_gets_it(rein, server):
     assert said.events[-1].usage.total_tokens == 18
 
 
-def test_an_answer_without_usage_is_charged_at_its_hold(road, rein, server):
+def test_the_tokens_of_an_answer_without_usage_are_counted(road, rein, server):
     server.say(Reply("hi", usage=False))
     r = rein(Cost(), Budget(usd=1, tokens=5000))
     road.ask(r, server)
-    assert spent(r).unpriced == 1
-    assert spent(r).tokens > 1000, "what was held for it"
+    assert spent(r).estimated == 1
+    assert 0 < spent(r).tokens < 100
 
 
 @pytest.mark.parametrize("status", [429, 400])

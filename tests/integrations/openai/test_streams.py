@@ -206,9 +206,9 @@ def test_a_sync_stream_that_is_left_early_is_given_up_and_paid(rein, server, for
         del stream
         gc.collect()
     (outcome,) = views(r, "outcome")
-    assert (outcome["state"], outcome["error"]["type"]) == ("unknown", "CancelledError")
+    assert (outcome["state"], outcome["error"]["type"]) == ("unknown", "GeneratorExit")
     assert session.spend().estimated == 1
-    assert session.spend().tokens > 1000, "what was held for it"
+    assert session.spend().tokens < 100, "what had come is counted"
 
 
 def test_a_failed_session_does_not_wait_for_a_stream_that_nobody_reads(rein, server):
@@ -273,7 +273,7 @@ def test_a_connection_that_breaks_is_an_estimate(streamed, rein, server):
     r = rein(Cost(), Budget(usd=1, tokens=20_000))
     said = streamed.ask(r, server)
     assert said.text.startswith("one t")
-    assert spent(r).tokens > 1000, "its usage never came: it is charged at its hold"
+    assert spent(r).estimated == 1, "its usage never came: what had come is counted"
 
 
 def test_what_runs_between_two_pieces_is_not_inside_the_call(rein, server):

@@ -19,6 +19,7 @@ from checkrein.engine import Entry
 from checkrein.entry import CURRENT, in_model_call
 from checkrein.errors import ConfigError
 from checkrein.tools import Tool
+from checkrein_integrations._shared.retracting import Streams, check_streams
 from checkrein_integrations.openai.calls import FORMS, ModelJob, Request
 from checkrein_integrations.openai.framework import UNBILLED, AsyncOpenAI, OpenAI, check
 from checkrein_integrations.openai.streams import astreamed, streamed
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=OpenAI | AsyncOpenAI)
 Ungated = Literal["refuse", "allow"]
-Streams = Literal["auto", "hold", "pass"]
 
 _CONNECTS = ("realtime", "live", "responses", "beta")
 """Resources of a client that may hold a connection of their own, past `request`."""
@@ -48,8 +48,7 @@ class Settings:
         """Raise `ConfigError` for settings that cannot be used."""
         if self.ungated not in ("refuse", "allow"):
             raise ConfigError(f"ungated: {self.ungated!r} is neither 'refuse' nor 'allow'")
-        if self.streams not in ("auto", "hold", "pass"):
-            raise ConfigError(f"streams: {self.streams!r} is none of 'auto', 'hold', 'pass'")
+        check_streams(self.streams)
         kind = OpenAI if isinstance(client, OpenAI) else AsyncOpenAI
         for name, other in self.models.items():
             if not isinstance(other, kind):

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from checkrein._io import is_awaitable
-from checkrein.errors import CheckreinError, Denied
+from checkrein.errors import CheckreinError
 from checkrein.streams.chunks import pieces_of
 from checkrein.streams.stepping import apieces, close, hand_over, pieces, read
-from checkrein_integrations._shared.retracting import AnswerRetracted
+from checkrein_integrations._shared.retracting import asked_again, blocked, replaced
 from checkrein_integrations.openai.framework import AsyncStream, Stream
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Streaming:
             outcome = await job.rein.engine.run(self._io, entry)
         except CheckreinError as error:
             if self._opened:
-                await hand_over(self._retracted(error))
+                await hand_over(job.form.retracted(blocked(error, shown=self._shown)))
             raise
         if not self._opened:
             await hand_over(_Opened(None))
@@ -64,7 +64,7 @@ class Streaming:
         mark = next((m for m in job.session.running if m.startswith(call.id)), call.id)
         self._whole, self._kept = False, []
         if self._shown:
-            await self._out(job.form.retracted(_again("asked again")), mark)
+            await self._out(job.form.retracted(asked_again()), mark)
             self._shown = False
         stream: Any = job.sent(call, exact, stream=True)
         if is_awaitable(stream):
@@ -118,20 +118,8 @@ class Streaming:
                 yield from kept
                 return
         if self._shown:
-            yield job.form.retracted(_again("replaced by a plugin"))
+            yield job.form.retracted(replaced())
         yield from job.form.events(answer, begun=self._begun)
-
-    def _retracted(self, error: CheckreinError) -> Any:
-        """The event by which an answer that was refused is taken back."""
-        if isinstance(error, Denied):
-            about = AnswerRetracted(error.reason, error.rule, self._shown)
-        else:
-            about = AnswerRetracted(type(error).__name__, "", self._shown)
-        return self._job.form.retracted(about)
-
-
-def _again(reason: str) -> AnswerRetracted:
-    return AnswerRetracted(reason, shown=True, replaced=True)
 
 
 class SupervisedStream(Stream[Any]):

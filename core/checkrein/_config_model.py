@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
 from checkrein._config_file import Document, Key
 from checkrein.errors import ConfigError
@@ -103,6 +103,7 @@ class Settings(_Strict):
     undo_tries: Annotated[int, Field(ge=0)] = 3
     max_resumes: Annotated[int, Field(ge=0)] = 3
     idle_limit: Seconds = 86_400.0
+    span_content: StrictBool = False
     app: Annotated[str, AfterValidator(_named)] | None = None
     """`module:rein`: where the command line finds the application's tools."""
     plugins: dict[str, dict[str, Any]] = {}

@@ -78,6 +78,7 @@ class Assembly:
         attended: bool | None = None,
         clock: Callable[[], int] | None = None,
         tracer_provider: TracerProvider | None = None,
+        span_content: bool = False,
         policy: str = "",
     ) -> None:
         check_choices({
@@ -120,7 +121,7 @@ class Assembly:
         self.plugins.register(plugins)
         self.tools = Tools()
         self.ids = Ids()
-        self.telemetry = Telemetry(tracer_provider)
+        self.telemetry = Telemetry(tracer_provider, content=span_content)
         options = StoreOptions(durability=durability, max_payload=max_payload, encrypt=encrypt)
         self.store: Store = _store_of(store, options)
         self.portal = Portal()
@@ -129,6 +130,7 @@ class Assembly:
         self.journal = Journal(
             self.store, self.clock, self.plugins.chains["view"], record, self.log
         )
+        self.telemetry.view = self.journal.view
         self.observers = Observers(
             self.plugins.chains["on_event"], self.store, self.portal, self.log
         )

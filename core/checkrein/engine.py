@@ -133,7 +133,7 @@ class Engine:
             raise
         finally:
             if span is not None:
-                self.telemetry.finish(span, outcome, problem)
+                self.telemetry.finish(span, outcome, problem, call)
             if session.rollback_wanted:
                 await self.deferred(io, session, call.id)
 

@@ -56,6 +56,7 @@ class Lifecycle:
                 raise self.busy(session.id)
             return
         pins = rein.pinning
+        trace_parent = session.begin_span()
         event = rein.journal.event(
             "session_started", "", pins.kept(),
             agent=session.agent,
@@ -81,6 +82,8 @@ class Lifecycle:
         }
         if session.stateless:
             body["stateless"] = True
+        if trace_parent:
+            body["trace"] = trace_parent
         put = SessionPut(create=True, state="ACTIVE", owner=rein.lease.id(), body=body)
         committed = await io.commit(Batch(session.id, (event,), event.at, session_put=put))
         session.fence = 1
@@ -131,6 +134,7 @@ class Lifecycle:
         last = rein.store.events(session=session.id, kinds=("intent",), reverse=True, limit=1)
         session.steps = itertools.count(last[0].view.get("step", 0) + 1 if last else 1)
         session.taken_up = True
+        session.begin_span(body.get("trace", ""))
         rein.track(session)
         return True
 
@@ -200,6 +204,7 @@ class Lifecycle:
             if self.rein.opened(session.id) is not session:
                 return
             self.rein.untrack(session)
+            session.end_span(None)
             with contextlib.suppress(Conflict):  # ended or taken over meanwhile: that stands
                 batch = self._suspended(session)
                 self.rein.observers.notify(self.rein.store.commit(batch), batch)
@@ -210,6 +215,7 @@ class Lifecycle:
         if row is not None and row.state == "ACTIVE" and row.owner == self.rein.lease.id():
             await self._suspend(io, session)
         self.rein.untrack(session)
+        session.end_span(None)
 
     def _suspended(self, session: Session) -> Batch:
         event = self.rein.journal.event("session_suspended")

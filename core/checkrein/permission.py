@@ -110,6 +110,7 @@ class Permissions:
                 io.may_wait(f"the approval of {call.name} {call.id}")
             await self._request(io, entry, call, tree, id, digest, open_asks, kind, changed)
         record = await self._answered(io, entry, call, id)
+        self.rein.telemetry.approval(record.state)
         if record.state in ("started", "done"):
             return None
         if record.state != "approved":
@@ -210,6 +211,7 @@ class Permissions:
         batch = Batch(call.session, (event,), event.at, entry.session.fence, admit, puts=(put,))
         try:
             await self.rein.engine.commit(io, batch)
+            self.rein.telemetry.approval("requested")
         except Conflict:
             if self.store.record("approval", id) is None:
                 raise

@@ -56,7 +56,8 @@ class Resuming:
             try:
                 entry.session = session
                 entry.approved = (token,)
-                return (await self.rein.engine.run(io, entry)).value
+                with session.in_span():
+                    return (await self.rein.engine.run(io, entry)).value
             except InDoubt as error:
                 if left:
                     self._report(record, error)

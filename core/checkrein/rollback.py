@@ -144,7 +144,8 @@ class Rollbacks(Singles):
                 fences[id] = await self._take(io, id, cause, expect if id == session_id else None)
             limit = self.rein.drain if session is None else session.drain
             busy = await self._drain(io, ids, running, limit)
-            await self._walk(io, report, part, fences, busy)
+            with self.rein.telemetry.rollback(session_id, cause, row.body.get("trace", "")):
+                await self._walk(io, report, part, fences, busy)
             for id in ids:
                 await self._close(io, id, report, fences[id])
         except (FencedOut, SessionClosed) as error:

@@ -6,6 +6,7 @@ import contextvars
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -14,7 +15,7 @@ from checkrein.call import NANO
 from checkrein.errors import ConfigError, SessionClosed
 from checkrein.settings import check_numbers, check_texts
 from checkrein.store import Event
-from checkrein.telemetry import enter, leave
+from checkrein.telemetry import enter, leave, place, use
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -142,13 +143,21 @@ class Session:
 
     def __enter__(self) -> Self:
         self._begin()
-        finish(self.rein.lifecycle.open(self.rein.sync_io, self))
+        try:
+            finish(self.rein.lifecycle.open(self.rein.sync_io, self))
+        except BaseException as error:
+            self.end_span(error)
+            raise
         self._activate()
         return self
 
     async def __aenter__(self) -> Self:
         self._begin()
-        await self.rein.lifecycle.open(self.rein.async_io, self)
+        try:
+            await self.rein.lifecycle.open(self.rein.async_io, self)
+        except BaseException as error:
+            self.end_span(error)
+            raise
         self._activate()
         return self
 
@@ -163,7 +172,7 @@ class Session:
             if not self._is_copy():
                 finish(self.rein.lifecycle.leave(self.rein.sync_io, self, error))
         finally:
-            self._end_span(error)
+            self.end_span(error)
 
     async def __aexit__(
         self,
@@ -176,7 +185,7 @@ class Session:
             if not self._is_copy():
                 await self.rein.lifecycle.leave(self.rein.async_io, self, error)
         finally:
-            self._end_span(error)
+            self.end_span(error)
 
     def _begin(self) -> None:
         if self.rein.opened(self.id) is not None:
@@ -196,7 +205,6 @@ class Session:
     def _activate(self) -> None:
         self.before = ACTIVE.get()
         ACTIVE.set(self)
-        self._span = self.rein.telemetry.session(self.agent, self.id)
         if self._span is not None:
             self._span_before = enter(self._span)
 
@@ -205,7 +213,16 @@ class Session:
         if ACTIVE.get() is self:
             ACTIVE.set(self.before)
 
-    def _end_span(self, error: BaseException | None) -> None:
+    def begin_span(self, trace_parent: str = "") -> str:
+        """Start the run's span; where it stands in its trace, for the process that resumes it."""
+        self._span = self.rein.telemetry.session(self.agent, self.id, trace_parent)
+        return place(self._span)
+
+    def in_span(self) -> AbstractContextManager[Any]:
+        """Inside the run's span: for a call of a session that nobody has entered."""
+        return nullcontext() if self._span is None else use(self._span)
+
+    def end_span(self, error: BaseException | None) -> None:
         """After the rollback, whose undos belong to the run."""
         if self._span is not None:
             leave(self._span, self._span_before)

@@ -1,31 +1,43 @@
 """Spans over `opentelemetry-api`: nothing at all where no SDK is configured.
 
-Names follow the GenAI semantic conventions; what is ours stands under `checkrein.*`. Content
-(arguments, results, reasons) is never put on a span here.
+Names stand in `conventions`. Content (arguments, results, messages) is on spans only if asked for,
+and then as plugins show it; reasons and texts of errors never are.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context, trace
 
+from checkrein import conventions as names
+from checkrein.errors import Denied
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from opentelemetry.context import Context
+
     from checkrein.call import Call, Outcome
-
-SCHEMA = "https://opentelemetry.io/schemas/1.37.0"
-TRACER = "checkrein"
-
-_OPERATION = {"tool": "execute_tool", "model": "chat", "undo": "execute_tool"}
+    from checkrein.verdicts import Sink
 
 
 class Telemetry:
     """Opens and closes spans; never sets the global provider."""
 
-    __slots__ = ("_given", "_tracer", "_tracer_of", "none")
+    __slots__ = ("_given", "_tracer", "_tracer_of", "content", "none", "view")
 
-    def __init__(self, provider: trace.TracerProvider | None = None) -> None:
+    def __init__(
+        self, provider: trace.TracerProvider | None = None, *, content: bool = False
+    ) -> None:
         self._given = provider
+        self.content = content
+        """Whether arguments, results and messages are put on spans."""
+        self.view: Callable[[Call, Any, Sink], Any] | None = None
+        """How plugins show a value; set before the first call."""
         self.none: object = None if provider is None else self
         """The value of the global provider with which nothing is recorded; itself if one was
         given."""
@@ -51,21 +63,29 @@ class Telemetry:
             self._tracer = (
                 None
                 if idle
-                else trace.get_tracer(TRACER, tracer_provider=provider, schema_url=SCHEMA)
+                else trace.get_tracer(
+                    names.SCOPE, tracer_provider=provider, schema_url=names.SCHEMA
+                )
             )
         return self._tracer
 
-    def session(self, agent: str, session: str) -> Any:
-        """A started `invoke_agent` span, or None."""
+    def session(self, agent: str, session: str, trace_parent: str = "") -> Any:
+        """A started `invoke_agent` span, or None.
+
+        `trace_parent`: what `place` gave in the process where the session began; the span then
+        belongs to that run's trace.
+        """
         tracer = self.tracer()
         if tracer is None:
             return None
-        span = tracer.start_span(f"invoke_agent {agent}".strip())
+        span = tracer.start_span(
+            f"{names.INVOKE_AGENT} {agent}".strip(), context=_context(trace_parent)
+        )
         if span.is_recording():
-            span.set_attribute("gen_ai.operation.name", "invoke_agent")
+            span.set_attribute(names.OPERATION, names.INVOKE_AGENT)
             if agent:
-                span.set_attribute("gen_ai.agent.name", agent)
-            span.set_attribute("gen_ai.conversation.id", session)
+                span.set_attribute(names.AGENT, agent)
+            span.set_attribute(names.CONVERSATION, session)
         return span
 
     def call(self, call: Call) -> Any:
@@ -73,52 +93,167 @@ class Telemetry:
         tracer = self.tracer()
         if tracer is None:
             return None
-        kind = trace.SpanKind.CLIENT if call.kind == "model" else trace.SpanKind.INTERNAL
-        span = tracer.start_span(f"{_OPERATION[call.kind]} {call.name}", kind=kind)
-        if span.is_recording():
-            span.set_attribute("gen_ai.operation.name", _OPERATION[call.kind])
-            span.set_attribute("gen_ai.conversation.id", call.session)
-            span.set_attribute("checkrein.call.id", call.id)
-            if call.kind == "model":
-                span.set_attribute("gen_ai.request.model", call.name)
-            else:
-                span.set_attribute("gen_ai.tool.name", call.name)
-                span.set_attribute("gen_ai.tool.call.id", call.id)
-                span.set_attribute("checkrein.kind", call.kind)
-            if call.agent:
-                span.set_attribute("gen_ai.agent.name", call.agent)
+        model = call.kind == "model"
+        operation = names.CHAT if model else names.EXECUTE_TOOL
+        span = tracer.start_span(
+            f"{operation} {call.name}",
+            kind=trace.SpanKind.CLIENT if model else trace.SpanKind.INTERNAL,
+            attributes=_about(call, operation),
+        )
+        if self.content and span.is_recording():
+            self._asked(span, call)
         return span
+
+    @contextmanager
+    def rollback(self, session: str, cause: str, trace_parent: str) -> Iterator[None]:
+        """A span around a rollback: its undos lie in it, and it in the trace of the run."""
+        tracer = self.tracer()
+        if tracer is None:
+            yield
+            return
+        inside = trace.get_current_span().get_span_context().is_valid
+        span = tracer.start_span(names.ROLLBACK, context=None if inside else _context(trace_parent))
+        if span.is_recording():
+            span.set_attribute(names.CONVERSATION, session)
+            span.set_attribute(names.CAUSE, cause)
+        problem: BaseException | None = None
+        try:
+            with use(span):
+                yield
+        except BaseException as error:
+            problem = error
+            raise
+        finally:
+            self.finish(span, None, problem)
 
     def verdict(self, span: Any, plugin: str, verdict: str) -> None:
         """One verdict other than None, as a span event."""
         if span is not None:
-            span.add_event("checkrein.verdict", {"plugin": plugin, "verdict": verdict})
+            span.add_event(names.VERDICT_EVENT, {names.PLUGIN: plugin, names.VERDICT: verdict})
 
     def unchecked(self, what: list[str]) -> None:
         """What could not be checked, on the span of the call that is running."""
         if self.tracer() is not None:
             for one in what:
-                told = {"plugin": one.partition(":")[0], "verdict": "unchecked"}
-                trace.get_current_span().add_event("checkrein.verdict", told)
+                self.verdict(trace.get_current_span(), one.partition(":")[0], "unchecked")
 
-    def finish(self, span: Any, outcome: Outcome | None, error: BaseException | None) -> None:
-        """Close a call's span with what became of it."""
+    def approval(self, state: str) -> None:
+        """A person is asked about the call that is running, or has answered."""
+        if self.tracer() is not None:
+            trace.get_current_span().add_event(names.APPROVAL_EVENT, {names.STATE: state})
+
+    def finish(
+        self,
+        span: Any,
+        outcome: Outcome | None,
+        error: BaseException | None,
+        call: Call | None = None,
+    ) -> None:
+        """Close a span with what became of it."""
         if span is None:
             return
         if span.is_recording():
             if outcome is not None:
-                span.set_attribute("checkrein.effect.state", outcome.state)
-                span.set_attribute("checkrein.source", outcome.source)
-                span.set_attribute("checkrein.attempts", outcome.attempts)
-                if outcome.usage is not None:
-                    span.set_attribute("gen_ai.usage.input_tokens", outcome.usage.input_tokens)
-                    span.set_attribute("gen_ai.usage.output_tokens", outcome.usage.output_tokens)
-                if outcome.cost is not None:
-                    span.set_attribute("checkrein.cost.nano_usd", outcome.cost)
+                self._became(span, outcome)
+                if self.content and call is not None and error is None:
+                    self._gave(span, call, outcome)
             if error is not None:
-                span.set_attribute("error.type", type(error).__name__)
-                span.set_status(trace.Status(trace.StatusCode.ERROR, type(error).__name__))
+                kind = type(error).__name__
+                span.set_attribute(names.ERROR_TYPE, kind)
+                if isinstance(error, Denied):
+                    span.set_attribute(names.CODE, error.code)
+                    span.set_attribute(names.PLUGIN, error.plugin)
+                    span.set_attribute(names.RULE, error.rule)
+                # Never the text: it may hold what the call was about.
+                span.set_status(trace.Status(trace.StatusCode.ERROR, kind))
         span.end()
+
+    def _became(self, span: Any, outcome: Outcome) -> None:
+        span.set_attribute(names.EFFECT_STATE, outcome.state)
+        span.set_attribute(names.SOURCE, outcome.source)
+        span.set_attribute(names.ATTEMPTS, outcome.attempts)
+        usage = outcome.usage
+        if usage is not None:
+            span.set_attribute(names.INPUT_TOKENS, usage.input_tokens)
+            span.set_attribute(names.OUTPUT_TOKENS, usage.output_tokens)
+            for name, tokens in (
+                (names.CACHE_READ_TOKENS, usage.cache_read_tokens),
+                (names.CACHE_WRITE_TOKENS, usage.cache_write_tokens),
+            ):
+                if tokens:
+                    span.set_attribute(name, tokens)
+            if usage.model:
+                span.set_attribute(names.RESPONSE_MODEL, usage.model)
+            if usage.provider:
+                span.set_attribute(names.PROVIDER, usage.provider)
+        if outcome.cost is not None:
+            span.set_attribute(names.COST, outcome.cost)
+        if outcome.cost_state is not None:
+            span.set_attribute(names.COST_STATE, outcome.cost_state)
+
+    # -- content, where it was asked for
+
+    def _asked(self, span: Any, call: Call) -> None:
+        if call.kind != "model":
+            span.set_attribute(names.TOOL_ARGUMENTS, self._shown(call, call.arguments))
+            return
+        for name, key in (
+            (names.SYSTEM_INSTRUCTIONS, "system"),
+            (names.INPUT_MESSAGES, "messages"),
+        ):
+            if call.arguments.get(key):
+                span.set_attribute(name, self._shown(call, call.arguments[key]))
+
+    def _gave(self, span: Any, call: Call, outcome: Outcome) -> None:
+        name = names.OUTPUT_MESSAGES if call.kind == "model" else names.TOOL_RESULT
+        span.set_attribute(name, self._shown(call, outcome.value))
+
+    def _shown(self, call: Call, value: Any) -> str:
+        """Viewed by every plugin, then bounded; binary as its type and size."""
+        assert self.view is not None
+        return json.dumps(self.view(call, value, "span"), ensure_ascii=False, default=str)
+
+
+def _about(call: Call, operation: str) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        names.OPERATION: operation,
+        names.CONVERSATION: call.session,
+        names.CALL: call.id,
+        names.STEP: call.step,
+    }
+    if call.kind == "model":
+        about[names.REQUEST_MODEL] = call.name
+    else:
+        about[names.TOOL] = call.name
+        about[names.TOOL_CALL] = call.id
+        about[names.TOOL_TYPE] = "function"
+        about[names.KIND] = call.kind
+    if call.agent:
+        about[names.AGENT] = call.agent
+    return about
+
+
+def place(span: Any) -> str:
+    """Where a span stands in its trace, as W3C's `traceparent` says it; empty for none."""
+    if span is None:
+        return ""
+    here = span.get_span_context()
+    if not here.is_valid:
+        return ""
+    return f"00-{here.trace_id:032x}-{here.span_id:016x}-{here.trace_flags:02x}"
+
+
+def _context(trace_parent: str) -> Context | None:
+    """The context that a stored `traceparent` names; None if it names none."""
+    parts = trace_parent.split("-")
+    try:
+        _, trace_id, span_id, flags = parts
+        there = trace.SpanContext(
+            int(trace_id, 16), int(span_id, 16), True, trace.TraceFlags(int(flags, 16))
+        )
+    except ValueError:  # none was stored, or something else than this wrote it
+        return None
+    return trace.set_span_in_context(trace.NonRecordingSpan(there)) if there.is_valid else None
 
 
 def enter(span: Any) -> Any:

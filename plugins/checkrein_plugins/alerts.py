@@ -36,6 +36,7 @@ from checkrein_plugins._config import (
     read,
     refuse_unknown,
 )
+from checkrein_plugins._parts import intent_of, parts_of
 from checkrein_plugins._webhooks import Webhook, WebhookSettings
 from checkrein_plugins.budget import Budget
 from checkrein_plugins.resilience.breaker import CircuitBreaker
@@ -239,7 +240,7 @@ class Alerts(Plugin):
         parts: Mapping[str, str] | None = None
         for budget in self._budgets:
             if parts is None:
-                parts = self._parts(event)
+                parts = parts_of(rein.store, event, self._intent(event))
             for account, unit, limit, window in budget.watched(parts):
                 balance = rein.store.balance(account, at=rein.clock(), window=window)
                 if balance is None or not limit or balance.spent < self._share * limit:
@@ -249,30 +250,8 @@ class Alerts(Plugin):
                 details = {"account": account, "unit": unit, "spent": balance.spent, "limit": limit}
                 self._tell("budget", event, account, text, details, everywhere=True)
 
-    def _parts(self, event: Event) -> dict[str, str]:
-        """What a Budget counts by, of the call of an event."""
-        row = self._rein.store.session(event.session) if self._rein is not None else None
-        body: Mapping[str, Any] = row.body if row is not None else {}
-        intent = self._intent(event)
-        name = str(intent.get("name", ""))
-        model = intent.get("kind") == "model"
-        return {
-            "session": event.session,
-            "agent": str(body.get("agent") or ""),
-            "user": str(body.get("user") or ""),
-            "tenant": str(body.get("tenant") or ""),
-            "task": str(intent.get("task") or body.get("task") or ""),
-            "tool": "" if model else name,
-            "model": name if model else "",
-            "call": event.call,
-        }
-
     def _intent(self, event: Event) -> Mapping[str, Any]:
-        rein = self._rein
-        if rein is None:
-            return {}
-        found = rein.store.events(call=event.call, kinds=("intent",), reverse=True, limit=1)
-        return found[0].view if found else {}
+        return {} if self._rein is None else intent_of(self._rein.store, event)
 
     # -- telling
 

@@ -229,4 +229,6 @@ def test_what_could_not_be_checked_is_on_the_span(go, traced) -> None:
     with Rein(plugins=[plugin], tracer_provider=traced.provider) as rein, rein.session():
         go.call(rein, tool, "x")
     noted = [event.attributes for event in traced.spans["execute_tool tool"].events]
-    assert [(n["plugin"], n["verdict"]) for n in noted] == [("late", "unchecked")] * 2
+    assert [(n["checkrein.plugin"], n["checkrein.verdict"]) for n in noted] == [
+        ("late", "unchecked")
+    ] * 2

@@ -1,0 +1,274 @@
+"""What spans say of a run: one trace, over approvals, rollbacks and processes; names; content."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from checkrein import Ask, Deny, Plugin, Rein, conventions, errors
+from checkrein.verdicts import Measured, Rejected
+
+sdk = pytest.importorskip("opentelemetry.sdk.trace")
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: E402 - meant so
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import (  # noqa: E402 - meant so
+    InMemorySpanExporter,
+)
+
+
+class Traced:
+    def __init__(self) -> None:
+        self.exporter = InMemorySpanExporter()
+        self.provider = sdk.TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+
+    def __iter__(self) -> Any:
+        return iter(self.exporter.get_finished_spans())
+
+    def named(self, name: str) -> Any:
+        (found,) = [span for span in self if span.name == name]
+        return found
+
+
+@pytest.fixture
+def traced() -> Traced:
+    return Traced()
+
+
+class Guard(Plugin):
+    def pre_call(self, call: Any) -> Any:
+        if call.name == "wipe":
+            return Deny("the reason is secret", rule="no-wiping")
+        return Ask("large", rule="limit") if call.name == "big" else None
+
+    def on_approval(self, call: Any, request: Any) -> Any:
+        return Rejected("boss", "too much")
+
+    def measure(self, call: Any, outcome: Any) -> Any:
+        if call.kind != "model":
+            return None
+        from checkrein.call import Usage
+
+        usage = Usage(100, 20, cache_read_tokens=40, model="m-1", provider="acme")
+        return Measured(usage=usage, cost=7, state="reported")
+
+    def view(self, call: Any, value: Any, sink: str) -> Any:
+        if isinstance(value, str):
+            return value.replace("secret", "[masked]")
+        if isinstance(value, dict):
+            return {key: self.view(call, item, sink) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.view(call, item, sink) for item in value]
+        return value
+
+
+def test_the_names_are_those_of_the_published_conventions() -> None:
+    package = "opentelemetry.semconv._incubating"
+    known: set[str] = {"error.type"}
+    for module in (f"{package}.attributes.gen_ai_attributes", f"{package}.metrics.gen_ai_metrics"):
+        known |= {v for v in vars(importlib.import_module(module)).values() if isinstance(v, str)}
+    ours = {
+        value
+        for key, value in vars(conventions).items()
+        if key.isupper() and isinstance(value, str) and not value.startswith("http")
+    }
+    strangers = {n for n in ours if not n.startswith("checkrein") and n not in known}
+    assert strangers == {"invoke_agent", "execute_tool", "chat"}
+    operations = importlib.import_module(f"{package}.attributes.gen_ai_attributes")
+    values = {one.value for one in operations.GenAiOperationNameValues}
+    assert strangers <= values
+    from opentelemetry.semconv.schemas import Schemas
+
+    assert conventions.SCHEMA in {one.value for one in Schemas}
+
+
+def test_no_name_stands_outside_of_the_one_module() -> None:
+    from checkrein import telemetry
+    from checkrein_plugins import metrics
+
+    for module in (telemetry, metrics):
+        text = re.sub(r'"""[\s\S]*?"""', "", Path(module.__file__).read_text(encoding="utf-8"))
+        assert not re.findall(r'"(?:gen_ai|checkrein)\.[a-z_.]+"', text)
+
+
+def test_usage_stands_on_the_model_calls_span_only(go: Any, traced: Traced) -> None:
+    rein = Rein(plugins=[Guard()], tracer_provider=traced.provider)
+
+    def model(**request: Any) -> str:
+        return "hello"
+
+    with rein.session(agent="desk"):
+        rein.model_call(model, model="m", messages=[])
+    rein.close()
+    span = traced.named("chat m")
+    assert span.attributes["gen_ai.usage.input_tokens"] == 100
+    assert span.attributes["gen_ai.usage.cache_read.input_tokens"] == 40
+    assert span.attributes["gen_ai.response.model"] == "m-1"
+    assert span.attributes["gen_ai.provider.name"] == "acme"
+    assert span.attributes["checkrein.cost.nano_usd"] == 7
+    others = [s for s in traced if s is not span and any("usage" in key for key in s.attributes)]
+    assert [s.name for s in others if s.name != "chat m"] == []
+
+
+def test_denials_and_approvals_are_on_the_calls_span(traced: Traced) -> None:
+    rein = Rein(plugins=[Guard()], tracer_provider=traced.provider)
+
+    @rein.tool(name="wipe")
+    def wipe() -> None: ...
+
+    @rein.tool(name="big")
+    def big() -> None: ...
+
+    with rein.session(on_error="keep"):
+        for tool in (wipe, big):
+            with pytest.raises(errors.Denied):
+                tool()
+    rein.close()
+    span = traced.named("execute_tool wipe")
+    assert span.attributes["checkrein.rule"] == "no-wiping"
+    assert span.attributes["checkrein.plugin"] == "guard"
+    states = [
+        event.attributes["checkrein.state"]
+        for event in traced.named("execute_tool big").events
+        if event.name == "checkrein.approval"
+    ]
+    assert states == ["requested", "rejected"]
+    assert "secret" not in "".join(s.to_json() for s in traced)
+
+
+def test_a_rollback_is_a_span_with_its_undos_inside_the_run(go: Any, traced: Traced) -> None:
+    rein = Rein(tracer_provider=traced.provider)
+
+    @rein.tool(undo=lambda order: None, name="pay")
+    def pay(order: str) -> None: ...
+
+    def run() -> None:
+        with rein.session(agent="desk"):
+            pay("o1")
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        run()
+    rein.close()
+    run, back = traced.named("invoke_agent desk"), traced.named("checkrein.rollback")
+    undo = traced.named("execute_tool pay.undo")
+    assert back.attributes["checkrein.cause"] == "error"
+    assert back.parent.span_id == run.context.span_id
+    assert undo.parent.span_id == back.context.span_id
+    assert len({span.context.trace_id for span in traced}) == 1
+
+
+WORKER = """
+import os, sys
+from opentelemetry.sdk.trace import TracerProvider
+from checkrein import Rein
+
+rein = Rein(store=sys.argv[1], tracer_provider=TracerProvider())
+
+@rein.tool(undo="unpay(order)", name="pay")
+def pay(order):
+    pass
+
+session = rein.session(agent="desk")
+session.__enter__()
+pay("o1")
+print(session.id, f"{session._span.get_span_context().trace_id:x}", flush=True)
+os._exit(1)
+"""
+
+
+def test_a_run_keeps_its_trace_in_the_process_that_takes_it_back(
+    tmp_path: Any, traced: Traced
+) -> None:
+    url = f"sqlite:///{tmp_path}/r.db"
+    done = subprocess.run(
+        [sys.executable, "-c", WORKER, url], capture_output=True, text=True, timeout=60, check=False
+    )
+    id, trace_id = done.stdout.split()
+    with Rein(store=url, tracer_provider=traced.provider) as rein:
+
+        @rein.tool(name="unpay")
+        def unpay(order: str) -> None: ...
+
+        @rein.tool(undo="unpay(order)", name="pay")
+        def pay(order: str) -> None: ...
+
+        assert rein.recover().complete, (done.stderr, id)
+        assert traced.named("execute_tool unpay") or traced.named("execute_tool pay.undo")
+    assert {f"{span.context.trace_id:x}" for span in traced} == {trace_id}
+
+
+def test_a_session_that_is_taken_up_goes_on_in_its_trace(tmp_path: Any, traced: Traced) -> None:
+    url = f"sqlite:///{tmp_path}/r.db"
+
+    class Large(Plugin):
+        def pre_call(self, call: Any) -> Any:
+            return Ask("large", rule="limit")
+
+    def made() -> Any:
+        rein = Rein(store=url, plugins=[Large()], wait="suspend", tracer_provider=traced.provider)
+
+        @rein.tool(name="pay")
+        def pay(order: str) -> str:
+            return f"paid {order}"
+
+        return rein, pay
+
+    first, pay = made()
+    with pytest.raises(errors.ApprovalPending) as pending, first.session(agent="desk"):
+        pay("o1")
+    first.close()
+    again, _ = made()
+    again.approvals.approve(pending.value.token, by="anna")
+    assert again.resume(pending.value.token) == "paid o1"
+    again.close()
+    assert len({span.context.trace_id for span in traced}) == 1
+    assert [s.name for s in traced].count("execute_tool pay") == 2
+
+
+def test_content_is_on_spans_only_if_asked_and_as_plugins_show_it(go: Any, traced: Traced) -> None:
+    def run(**settings: Any) -> str:
+        traced.exporter.clear()
+        rein = Rein(plugins=[Guard()], tracer_provider=traced.provider, **settings)
+
+        @rein.tool(name="tell")
+        def tell(text: str, data: bytes) -> str:
+            return f"{text} was told"
+
+        def model(**request: Any) -> str:
+            return "a secret answer"
+
+        with rein.session():
+            go.call(rein, tell, "the secret word", b"\x00" * 1000)
+            rein.model_call(
+                model, model="m", messages=[{"role": "user", "parts": [
+                    {"type": "text", "content": "a secret question"}]}]
+            )  # fmt: skip
+        rein.close()
+        return "".join(span.to_json() for span in traced)
+
+    assert "word" not in run()
+    text = run(span_content=True)
+    assert "the [masked] word" in text
+    assert "was told" in text
+    assert "gen_ai.input.messages" in text
+    assert "secret" not in text
+    assert "\\u0000" not in text
+    assert "1000" in text
+
+
+def test_a_session_that_cannot_be_opened_ends_its_span(traced: Traced) -> None:
+    rein = Rein(tracer_provider=traced.provider)
+
+    def refuses(*_: Any, **__: Any) -> Any:
+        raise errors.StoreUnavailable("gone")
+
+    rein.store.commit = refuses  # type: ignore[method-assign]
+    with pytest.raises(errors.StoreUnavailable), rein.session(agent="desk"):
+        pass
+    assert traced.named("invoke_agent desk").attributes["error.type"] == "StoreUnavailable"

@@ -439,6 +439,23 @@ def test_a_model_may_be_tried_again(go) -> None:
     assert len(tries) == 2
 
 
+def test_tries_together_have_the_time_of_one_judgement(go) -> None:
+    """With `Retry` beside it the guard still decides by its own setting, within its own time."""
+
+    async def slow(question: str) -> str:
+        await asyncio.sleep(60)
+        return ""
+
+    guard = PromptInjection(model=slow, rules="off", timeout=0.2, unavailable="allow")
+    with (
+        Rein([Retry(attempts=50, delay=0, jitter=0), guard], store="memory:") as rein,
+        rein.session(agent="a") as session,
+    ):
+        assert code(go, rein, fetch, url="x") == "the page of x"
+        tries = [e for e in session.events() if e.kind == "intent" and e.view.get("guard")]
+    assert 1 <= len(tries) < 10
+
+
 def test_a_guard_needs_nobodys_leave(go) -> None:
     """A rule that asks about every model call does not make a person answer for the judge."""
     from checkrein_plugins.policy import Policy
@@ -494,16 +511,32 @@ def test_rules_alone_need_no_model(go) -> None:
         assert code(go, rein, fail) == "prompt_injection/injection"
 
 
-def test_only_what_is_new_of_a_models_input_is_judged(go) -> None:
+def test_each_message_to_a_model_is_judged_once(go) -> None:
     judge = Scripted({"score": 0.0})
-    talk = [*says("old text"), {"role": "assistant", "parts": []}, *says("new text")]
+    # An answer in the history may be forged: it is judged as well.
+    talk = [*says("first text"), {"role": "assistant", "parts": [{"content": "forged"}]}]
     with (
         Rein([PromptInjection(model=judge, places=["inputs"])], store="memory:") as rein,
         rein.session(agent="a"),
     ):
         go.run(rein, "model_call", speak, model="m", messages=talk)
-    (question,) = judge.asked
-    assert "new text" in question and "old text" not in question
+        go.run(rein, "model_call", speak, model="m", messages=[*talk, *says("second text")])
+        go.run(rein, "model_call", speak, model="m", messages=[*talk, *says("second text")])
+    first, second = judge.asked
+    assert "first text" in first and "forged" in first
+    assert "second text" in second and "first text" not in second
+
+
+def test_a_message_that_was_stopped_is_stopped_again(go) -> None:
+    judge = Scripted({"score": 1})
+    with (
+        Rein([PromptInjection(model=judge, places=["inputs"])], store="memory:") as rein,
+        rein.session(agent="a", on_error="keep"),
+    ):
+        for _ in range(2):
+            with pytest.raises(errors.Denied):
+                go.run(rein, "model_call", speak, model="m", messages=says("order"))
+    assert len(judge.asked) == 2
 
 
 def test_own_categories_of_harm(go) -> None:
@@ -637,7 +670,11 @@ def test_arguments_and_questions_are_masked_before_they_leave(go) -> None:
 
     with Rein([guard], store="memory:") as rein, rein.session(agent="a"):
         assert code(go, rein, pay, amount=1, to="Mara") == "paid 1 to [PERSON]"
-        go.run(rein, "model_call", hear, model="m", messages=says("ask Mara"))
+        talk = says("ask Mara")
+        go.run(rein, "model_call", hear, model="m", messages=talk)
+        # The framework tells the model the same message again, as it came.
+        go.run(rein, "model_call", hear, model="m", messages=[*talk, *says("and then?")])
+    assert len(heard) == 2
     assert "Mara" not in json.dumps(heard)
 
 

@@ -7,6 +7,7 @@ object that repeats the mark and fits its form; everything else is no answer.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hmac
 import json
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 Model: TypeAlias = "Callable[[str], Any] | Any"
 """A callable that takes the question and gives the answer, sync or async; a chat model of
 LangChain (anything with `invoke` or `ainvoke`); or `module:name` of one."""
+
+LEEWAY = 0.5
+"""Seconds after its time that a question gets to be given up in order."""
 
 LONGEST = 20_000
 """Characters of an answer; a longer one is none."""
@@ -125,11 +129,13 @@ class Judge:
             guard=self._guard,
         )
         try:
-            outcome = await rein.aenter(entry)
+            # All attempts together: each of them alone is held to the same time.
+            async with asyncio.timeout(seconds + LEEWAY):
+                outcome = await rein.aenter(entry)
         except WouldBlock:
             raise
         except TimeoutError:
-            raise Unjudged(f"the model gave no answer in {seconds:.3g} s") from None
+            raise Unjudged(f"the model gave no answer in {seconds:.2g} s") from None
         except CheckreinError as error:
             raise Unjudged(f"the model was not asked: {type(error).__name__}") from error
         except Exception as error:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
+from checkrein._locks import Lock
 from checkrein.call import Call, Outcome
 from checkrein_plugins.guardrails._arguments import DEPTH, fields_of
 from checkrein_plugins.guardrails._judge import Unjudged
+
+MOST_REMEMBERED = 4096
+"""Texts of which it is known what was found."""
 
 OVERLAP = 400
 """Characters that two pieces of a long text share: what lies on the cut is seen whole once."""
@@ -32,17 +38,37 @@ def result_of(outcome: Outcome) -> str:
     return text_of(outcome.value)
 
 
-def messages_of(call: Call) -> list[Any]:
-    """What a model is told that it has not been told before: since its own last answer."""
+def messages_of(call: Call) -> list[str]:
+    """What a model is told, message by message. Its system text is the owner's."""
     messages = call.arguments.get("messages")
-    if not isinstance(messages, (list, tuple)):
-        return [messages]
-    newest: list[Any] = []
-    for message in reversed(messages):
-        if isinstance(message, Mapping) and message.get("role") == "assistant":
-            break
-        newest.append(message)
-    return newest[::-1]
+    listed = messages if isinstance(messages, (list, tuple)) else [messages]
+    return [text_of(message) for message in listed if message is not None]
+
+
+T = TypeVar("T")
+
+
+class Remembered(Generic[T]):
+    """What was found in texts: a run tells its model the same messages again and again."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[bytes, T] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, text: str) -> T | None:
+        """What was found in a text; None where it was not judged."""
+        return self._found.get(_digest(text))
+
+    def put(self, text: str, found: T) -> None:
+        """Remember it, for as long as there is room."""
+        with self._lock:
+            self._found[_digest(text)] = found
+            while len(self._found) > MOST_REMEMBERED:
+                self._found.popitem(last=False)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def text_of(value: Any) -> str:

@@ -24,13 +24,13 @@ from checkrein_plugins._config import (
     refuse_twins,
 )
 from checkrein_plugins._selection import selected
-from checkrein_plugins.guardrails._judge import Judge, Judgement, Model, Unjudged
+from checkrein_plugins.guardrails._judge import LEEWAY, Judge, Judgement, Model, Unjudged
 from checkrein_plugins.guardrails._judged import (
+    Remembered,
     arguments_of,
     messages_of,
     pieces,
     result_of,
-    text_of,
 )
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class ModelGuard(Plugin):
     def start(self, rein: Rein) -> None:
         """Refuse a second one of this name: they would share verdicts and rows of the bill."""
         refuse_twins(rein, self)
-        if self._judge is not None and self._seconds >= rein.hook_timeout:
+        if self._judge is not None and self._seconds + 2 * LEEWAY > rein.hook_timeout:
             raise ConfigError(
                 f"{self._where}.timeout: {self._seconds:g} s, and a hook may take "
                 f"{rein.hook_timeout:g} s: give a shorter one, or the Rein a longer hook_timeout"
@@ -186,8 +186,8 @@ class TextGuard(ModelGuard):
     """Base of the guards that look at texts, wherever they pass.
 
     `arguments` and `results` of tools; `inputs` and `answers` of models. Of a model's input,
-    that is judged what has come since its own last answer. A text of more than `characters` is
-    judged in up to eight pieces; a longer one is not judged.
+    each message is judged once. A text of more than `characters` is judged in up to eight
+    pieces; a longer one is not judged.
     """
 
     rule: ClassVar[str] = ""
@@ -195,6 +195,7 @@ class TextGuard(ModelGuard):
     def __init__(self, model: Model | None, settings: TextSettings, where: str) -> None:
         super().__init__(model, settings, where)
         self._places = frozenset(settings.places)
+        self._passed: Remembered[bool] = Remembered()
 
     def concerns(self, call: Call) -> bool:
         """Whether something of it is judged before it runs."""
@@ -222,12 +223,17 @@ class TextGuard(ModelGuard):
         return self._after(call, outcome)
 
     async def _before(self, call: Call) -> Any:
-        place: Place = "arguments" if call.kind == "tool" else "inputs"
         try:
-            text = arguments_of(call) if call.kind == "tool" else text_of(messages_of(call))
-            return await self._judged(call, text, place)
+            if call.kind == "tool":
+                return await self._judged(call, arguments_of(call), "arguments")
+            fresh = [text for text in messages_of(call) if self._passed.get(text) is None]
+            found = await self._judged(call, "\n".join(fresh), "inputs")
         except Unjudged as error:
             return self._unjudged(self.rule, error)
+        if found is None:
+            for text in fresh:
+                self._passed.put(text, True)
+        return found
 
     async def _after(self, call: Call, outcome: Outcome) -> Any:
         place: Place = "results" if call.kind == "tool" else "answers"

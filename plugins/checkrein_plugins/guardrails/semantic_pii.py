@@ -11,7 +11,12 @@ from checkrein.call import Call, Outcome
 from checkrein.verdicts import Ask, Deny, Replace, Rewrite
 from checkrein_plugins._config import Name, Text
 from checkrein_plugins.guardrails._judge import Judgement, Model, Unjudged
-from checkrein_plugins.guardrails._judged import arguments_of, messages_of, result_of, text_of
+from checkrein_plugins.guardrails._judged import (
+    Remembered,
+    arguments_of,
+    messages_of,
+    result_of,
+)
 from checkrein_plugins.guardrails._model_guard import (
     PLACES_TOLD,
     GuardOptions,
@@ -99,6 +104,7 @@ class SemanticPII(TextGuard):
         )
         super().__init__(model, settings, where)
         self._categories = settings.categories
+        self._known: Remembered[dict[str, str]] = Remembered()
         self.rewrites = self._masks = settings.pii == "mask"
 
     async def _before(self, call: Call) -> Any:
@@ -107,7 +113,7 @@ class SemanticPII(TextGuard):
             if tool:
                 found = await self._all(call, arguments_of(call), "arguments")
             else:
-                found = await self._all(call, text_of(messages_of(call)), "inputs")
+                found = await self._messages(call)
             if not found or not self._masks:
                 return self._told(found, "arguments" if tool else "inputs")
             kept = {k: v for k, v in call.arguments.items() if k in call.tool.opaque}
@@ -128,6 +134,18 @@ class SemanticPII(TextGuard):
             return Replace(_masked(outcome.value, found))
         except Unjudged as error:
             return self._unjudged(self.rule, error)
+
+    async def _messages(self, call: Call) -> dict[str, str]:
+        """As `_all`, of what a model is told; what is known of a message is not asked again."""
+        texts = messages_of(call)
+        fresh = [text for text in texts if self._known.get(text) is None]
+        new = await self._all(call, "\n".join(fresh), "inputs")
+        for text in fresh:
+            self._known.put(text, {word: kind for word, kind in new.items() if word in text})
+        found = dict(new)
+        for text in texts:
+            found.update(self._known.get(text) or {})
+        return found
 
     async def _all(self, call: Call, text: str, place: Place) -> dict[str, str]:
         """Category by words, of the whole text. Raises `Unjudged`."""

@@ -74,7 +74,7 @@ class ModelFallback(Plugin):
     def post_call(self, call: Call, outcome: Outcome) -> PostVerdict:
         """Name the next model."""
         error = outcome.error
-        if error is None or call.kind != "model":
+        if error is None or call.kind != "model" or call.guard:
             return None
         following = self._next.get(call.name)
         if following is None or not (transient(error) or is_a(error, self._on)):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkrein._io import finish
 from checkrein.errors import Conflict, SessionClosed
-from checkrein.session import ACTIVE, Session
+from checkrein.session import ACTIVE, Session, active
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -31,6 +31,14 @@ def settled(rein: Rein, session: str) -> bool:
     with _lock:
         busy = _mark(rein, session) in _at_work
     return not busy and (row is None or row.state != "ACTIVE" or not row.owner)
+
+
+def _refuse_other_tenant(rein: Rein, id: str) -> None:
+    around, row = active(rein), rein.store.session(id)
+    if around is None or not around.tenant or row is None:
+        return
+    if str(row.body.get("tenant") or "") != around.tenant:
+        raise Conflict(f"session {id} belongs to another tenant than the one that resumes it")
 
 
 class _Opened:
@@ -85,7 +93,11 @@ class _Taken:
 
 @contextlib.contextmanager
 def lease_on(rein: Rein, id: str) -> Iterator[Any]:
-    """The right to go on with a session's run; None if somebody else has it."""
+    """The right to go on with a session's run; None if somebody else has it.
+
+    Raises `Conflict` inside a session of another tenant.
+    """
+    _refuse_other_tenant(rein, id)
     mark = _mark(rein, id)
     with _lock:
         free = mark not in _at_work

@@ -40,10 +40,12 @@ def resume(
     """Go on with the run that waits for approval `token`, or with the session of that id.
 
     `target` is a crew or flow, or a function that makes one or does the whole run; it must do
-    what the first run did, in the same order. Returns what its `kickoff` returns. Whoever comes
-    second waits, and gets the text that the run ended with: the model is never entered twice.
+    what the first run did, in the same order. Returns what its `kickoff` returns. Who comes
+    while another one goes on waits, and gets the text that the run ended with: the model is
+    never entered twice.
 
-    Raises `Conflict` for an unknown token, `ApprovalPending` while nobody has decided,
+    Raises `Conflict` for a token that is unknown, used or another tenant's, `ApprovalPending`
+    while nobody has decided,
     `SessionClosed` where the run is over without an answer, and what the run raises.
     """
     check()
@@ -123,6 +125,9 @@ def _session_of(rein: Rein, token: str) -> str:
         return token
     if request.state == "pending" and request.expires > rein.clock():
         raise ApprovalPending(token, call_id=request.call, tool=request.tool)
+    row = rein.store.session(request.session)
+    if row is not None and row.state != "ACTIVE":
+        raise Conflict(f"approval {token} was used: its run has gone on and is {row.state}")
     for event in rein.store.events(call=request.call, kinds=("approval_requested",)):
         payload = rein.store.payload(event.seq)
         if event.view.get("id") == token and isinstance(payload, dict):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from langchain_core.tools import BaseTool
 
-from checkrein.call import ToolInfo
+from checkrein.call import Effect, ToolInfo
 from checkrein.errors import ConfigError
 from checkrein.tools import Tool
 from checkrein.undo import undo_of
@@ -91,7 +91,7 @@ class Binder:
             self._unknown[name] = bound
         return bound
 
-    def named(self, name: str, description: str) -> Tool:
+    def named(self, name: str, description: str, effect: Effect = "write") -> Tool:
         """What is declared of a tool of which only the name is known here."""
         known = self._tools.get(name)
         if known is None:
@@ -99,7 +99,7 @@ class Binder:
         if known is None:
             if len(self._named) >= _MOST_UNKNOWN:
                 self._named.clear()
-            known = self._named[name] = Tool(ToolInfo(name, description), None)
+            known = self._named[name] = Tool(ToolInfo(name, description, effect=effect), None)
         if NothingRan not in known.no_effect_on:
             known.no_effect_on = (*known.no_effect_on, NothingRan)
         return known

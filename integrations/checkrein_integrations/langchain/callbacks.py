@@ -96,6 +96,42 @@ class CheckreinCallbackHandler(BaseCallbackHandler):
         """Commit that the tool raised."""
         self._error(run_id, error)
 
+    # -- retrievers
+
+    def on_retriever_start(
+        self,
+        serialized: dict[str, Any],
+        query: str,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """As `on_tool_start`: a retriever is a tool that reads, with the argument `query`."""
+        name = str(kwargs.get("name") or (serialized or {}).get("name") or "retriever")
+        tool = self._binder.named(name, "", effect="read")
+        self._begin(
+            run_id,
+            Entry(
+                tool=tool,
+                arguments={"query": query},
+                session=self.rein.current_session(),
+                parent=self._parent(parent_run_id),
+                signals=SIGNALS,
+            ),
+        )
+
+    def on_retriever_end(self, documents: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        """Commit the outcome: the texts that were found."""
+        step = self._steps.pop(run_id, None)
+        self._calls.pop(run_id, None)
+        if step is not None:
+            self._told(lambda: step.end([str(d.page_content) for d in documents]))
+
+    def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        """Commit that the retriever raised."""
+        self._error(run_id, error)
+
     # -- models
 
     def on_chat_model_start(

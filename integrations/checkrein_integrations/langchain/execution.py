@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from checkrein.errors import CheckreinError
+from checkrein.errors import CheckreinError, ConfigError
 from checkrein_integrations.langchain.signals import ending, is_signal
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Execution:
     """One tool or model call that is running under supervision."""
 
     __slots__ = ("end", "error", "harmless", "inside", "kind", "name", "raw", "rein",
-                 "repeatable", "repeated", "runs", "threaded")  # fmt: skip
+                 "repeatable", "repeated", "runs", "state", "threaded")  # fmt: skip
 
     def __init__(
         self,
@@ -47,6 +47,7 @@ class Execution:
         repeatable: bool = True,
         harmless: tuple[type[BaseException], ...] = (),
         threaded: bool = False,
+        state: Any = NOTHING,
     ) -> None:
         self.rein = rein
         self.name = name
@@ -55,6 +56,8 @@ class Execution:
         self.harmless = harmless
         self.threaded = threaded
         """An async call: a sync tool of it runs in a thread that no cancellation ends."""
+        self.state = state
+        """The graph's state that the call was made in."""
         self.end: Future[Any] | None = None
         """The end of the tool in its thread."""
         self.inside = False
@@ -66,11 +69,20 @@ class Execution:
         self.repeated = False
 
     def covers(self, rein: Rein, name: str, kind: str = "tool") -> bool:
-        """Whether this is the execution of that very call, seen from between us and the tool."""
-        return (
-            self.rein is rein and not self.inside and self.kind == kind
-            and (kind == "model" or self.name == name)
-        )  # fmt: skip
+        """Whether this is the execution of that very call, seen from between us and the tool.
+
+        Raises `ConfigError` where another Rein decides on it already.
+        """
+        if self.inside or self.kind != kind or (kind != "model" and self.name != name):
+            return False
+        if self.rein is not rein:
+            raise ending(
+                ConfigError(
+                    f"{name or 'this model'} is supervised by another Rein already: one agent, "
+                    "one Rein"
+                )
+            )
+        return True
 
     def _start(self) -> None:
         if self.error is not None and not self.repeatable:
@@ -117,6 +129,24 @@ class Execution:
 
 
 def covered(rein: Rein, name: str, kind: str = "tool") -> bool:
-    """Whether the call that is about to start was taken in charge further out."""
+    """Whether the call that is about to start was taken in charge further out.
+
+    Raises `ConfigError` where another Rein has it in charge.
+    """
     execution = RUNNING.get()
     return execution is not None and execution.covers(rein, name, kind)
+
+
+def first(rein: Rein, name: str, state: Any, kind: str = "tool") -> None:
+    """Raise `ConfigError` where middleware of ours stands further out on the same agent.
+
+    `state` is the graph's at this call: an agent inside another one has a state of its own.
+    """
+    execution = RUNNING.get()
+    if execution is not None and execution.state is state and execution.covers(rein, name, kind):
+        raise ending(
+            ConfigError(
+                "CheckreinMiddleware stands on this agent twice: a call would be decided and "
+                "charged twice; leave one"
+            )
+        )

@@ -32,7 +32,7 @@ from checkrein_integrations.langchain.answers import (
     usage_of,
 )
 from checkrein_integrations.langchain.channels import Channels
-from checkrein_integrations.langchain.execution import RUNNING, Execution
+from checkrein_integrations.langchain.execution import RUNNING, Execution, first
 from checkrein_integrations.langchain.gate import Gate
 from checkrein_integrations.langchain.keys import call_key, place_of
 from checkrein_integrations.langchain.results import Stored, kept_of
@@ -178,6 +178,7 @@ class _Job:
     def __init__(self, gate: ModelCalls, request: Any) -> None:
         self.gate = gate
         self.request = request
+        first(gate.rein, "", request.state, "model")
         self.model = name_of(request.model)
         self.place = place_of(get_config() if request.runtime is not None else None)
         self.session = gate.runs.session(request.state)
@@ -219,7 +220,7 @@ class _Job:
         def run(call: Call, exact: dict[str, Any]) -> Any:
             request = self._changed(call, exact)
             retract(request.runtime, self._again())
-            token = RUNNING.set(Execution(self.gate.rein, call.name, "model"))
+            token = RUNNING.set(self._execution(call))
             try:
                 result = handler(request)
             finally:
@@ -234,7 +235,7 @@ class _Job:
         async def run(call: Call, exact: dict[str, Any]) -> Any:
             request = self._changed(call, exact)
             await aretract(request.runtime, self._again())
-            token = RUNNING.set(Execution(self.gate.rein, call.name, "model"))
+            token = RUNNING.set(self._execution(call))
             try:
                 result = await handler(request)
             finally:
@@ -242,6 +243,9 @@ class _Job:
             return self._received(result)
 
         return self._entry(run, True)
+
+    def _execution(self, call: Call) -> Execution:
+        return Execution(self.gate.rein, call.name, "model", state=self.request.state)
 
     def _entry(self, run: Callable[..., Any], is_async: bool) -> Entry:
         self.result = self.answer = self.told = self.spent = None

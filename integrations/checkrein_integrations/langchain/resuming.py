@@ -11,6 +11,7 @@ from langgraph.types import Command
 from checkrein._io import finish
 from checkrein.errors import ApprovalPending, ConfigError, Conflict
 from checkrein_integrations._shared.leases import lease_on, settled
+from checkrein_integrations.langchain.framework import check
 from checkrein_integrations.langchain.keys import THREAD
 
 if TYPE_CHECKING:
@@ -23,22 +24,26 @@ _PATIENCE = 3600.0
 def resume(rein: Rein, token: str, target: Any, config: Mapping[str, Any] | None = None) -> Any:
     """Go on with the run of `target` (an agent or graph) that waits for approval `token`.
 
-    Returns what `target.invoke` returns. Whoever comes second waits, and gets the state that
-    the run ended in: the model is never entered twice. Raises `Conflict` for an unknown token,
-    `ApprovalPending` while nobody has decided, and what the run raises.
+    Returns what `target.invoke` returns. Who comes while another one goes on waits for it, and
+    gets the state that the run ended in: the model is never entered twice. Raises `Conflict` for
+    a token that is unknown, used or another tenant's, `ApprovalPending` while nobody has
+    decided, and what the run raises.
     """
+    check()
     found = _Found(rein, token, config)
     with lease_on(rein, found.session) as lease:
         if lease is None:
+            found.refuse_used()
             finish(
                 rein.sync_io.wait(
                     found.settled, time.monotonic() + _PATIENCE, f"the run of {found.thread}"
                 )
             )
             return target.get_state(found.config).values
-        interrupt = _interrupt(target.get_state(found.config), token)
+        state = target.get_state(found.config)
+        interrupt = found.interrupt(state)
         if interrupt is None:
-            return target.get_state(found.config).values
+            return state.values
         with lease:
             return target.invoke(Command(resume={interrupt: True}), found.config)
 
@@ -47,16 +52,19 @@ async def aresume(
     rein: Rein, token: str, target: Any, config: Mapping[str, Any] | None = None
 ) -> Any:
     """The async twin of `resume`."""
+    check()
     found = _Found(rein, token, config)
     with lease_on(rein, found.session) as lease:
         if lease is None:
+            found.refuse_used()
             await rein.async_io.wait(
                 found.settled, time.monotonic() + _PATIENCE, f"the run of {found.thread}"
             )
             return (await target.aget_state(found.config)).values
-        interrupt = _interrupt(await target.aget_state(found.config), token)
+        state = await target.aget_state(found.config)
+        interrupt = found.interrupt(state)
         if interrupt is None:
-            return (await target.aget_state(found.config)).values
+            return state.values
         async with lease:
             return await target.ainvoke(Command(resume={interrupt: True}), found.config)
 
@@ -70,8 +78,9 @@ class _Found:
             raise Conflict(f"approval {token} is unknown here; `checkrein approvals` lists them")
         if request.state == "pending" and request.expires > rein.clock():
             raise ApprovalPending(token, call_id=request.call, tool=request.tool)
-        self._rein = rein
+        self._rein, self._token = rein, token
         self.session = request.session
+        self._idle = self.settled()
         self.thread = ""
         for event in rein.store.events(call=request.call, kinds=("approval_requested",)):
             payload = rein.store.payload(event.seq)
@@ -88,14 +97,22 @@ class _Found:
             "configurable": {**(given.get("configurable") or {}), "thread_id": self.thread},
         }
 
+    def interrupt(self, state: Any) -> str | None:
+        """Id of the pause that waits for the token; None if somebody went on with it meanwhile.
+
+        Raises `Conflict` where that was before this resumer came.
+        """
+        for interrupt in state.interrupts:
+            if isinstance(interrupt.value, dict) and interrupt.value.get("token") == self._token:
+                return str(interrupt.id)
+        self.refuse_used()
+        return None
+
+    def refuse_used(self) -> None:
+        """Raise `Conflict` where nobody was going on with the run when this resumer came."""
+        if self._idle:
+            raise Conflict(f"approval {self._token} was used: its run has gone on already")
+
     def settled(self) -> bool:
         """Whether nobody is running the session any more."""
         return settled(self._rein, self.session)
-
-
-def _interrupt(state: Any, token: str) -> str | None:
-    """Id of the pause that waits for the token; None if the run has gone on already."""
-    for interrupt in state.interrupts:
-        if isinstance(interrupt.value, dict) and interrupt.value.get("token") == token:
-            return str(interrupt.id)
-    return None

@@ -20,6 +20,7 @@ from checkrein_integrations.langchain.execution import (
     Execution,
     NothingRan,
     Repeated,
+    first,
 )
 from checkrein_integrations.langchain.gate import Gate
 from checkrein_integrations.langchain.keys import call_key, message_of, place_of
@@ -96,6 +97,7 @@ class _Job(Landed):
         self.gate = gate
         self.request = request
         call = self.call = request.tool_call
+        first(gate.rein, call["name"], request.state)
         tool = request.tool
         runtime: Any = request.runtime
         self.bound = (
@@ -188,6 +190,7 @@ class _Job(Landed):
             repeatable=info.idempotent or info.effect in _REPEATABLE,
             harmless=declared.no_effect_on,
             threaded=is_async,
+            state=self.request.state,
         )
         request = self.request
         changes: dict[str, Any] = {}

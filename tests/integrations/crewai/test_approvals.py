@@ -98,8 +98,8 @@ def test_a_suspended_run_is_done_again_and_nothing_is_repeated(road, rein, tmp_p
     assert states(r) == [("COMPLETED", "none")]
     row = r.store.sessions().rows[0]
     assert r.read(row.id).spend().tokens == 45
-    # Whoever comes later gets the answer; nothing is entered again.
-    assert again(road, r, token, lambda: road.crew(road.llm(), [])) == "done"
+    with pytest.raises(Conflict, match="was used"):
+        again(road, r, token, lambda: road.crew(road.llm(), []))
 
 
 def test_a_rejected_run_goes_on_with_the_refusal(road, rein, tmp_path):
@@ -120,14 +120,20 @@ def test_two_resumers_enter_the_model_once(road, rein, tmp_path):
     found = []
 
     def go():
-        found.append(str(again(road, r, token, lambda: road.crew(later, [note, pay]))))
+        try:
+            found.append(str(again(road, r, token, lambda: road.crew(later, [note, pay]))))
+        except Conflict as error:  # it came when all was over
+            found.append(str(error))
 
     threads = [threading.Thread(target=go) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(found) == ["done"] * 3
+    used = f"approval {token} was used: its run has gone on and is COMPLETED"
+    assert len(found) == 3
+    assert set(found) <= {"done", used}
+    assert "done" in found
     assert len(later.seen) == 1
     assert effects == [("note", "a"), ("pay", 20)]
 
@@ -149,6 +155,23 @@ def test_tokens_that_resume_nothing(rein, tmp_path):
     r.approvals.approve(caught.value.token, by="ann")
     with pytest.raises(ConfigError, match=r"rein\.resume"):
         resume(r, caught.value.token, lambda: None)
+
+
+@pytest.mark.parametrize("other", ["", "{token}x", "{upper}"])
+def test_altered_and_foreign_tokens_do_nothing(road, rein, tmp_path, other):
+    r = rein(ask, store=f"sqlite:///{tmp_path}/r.db")
+    llm = road.llm(*steps())
+    session = r.session(wait="suspend", tenant="a")
+    with pytest.raises(ApprovalPending) as caught:
+        road.run(r, road.crew(llm, [note, pay]), session=session)
+    token = caught.value.token
+    r.approvals.approve(token, by="ann")
+    with pytest.raises(Conflict, match="neither an approval nor a session"):
+        again(road, r, other.format(token=token, upper=token.upper()), lambda: None)
+    with r.session(tenant="b"), pytest.raises(Conflict, match="another tenant"):
+        again(road, r, token, lambda: None)
+    assert effects == [("note", "a")]
+    assert states(r)[1] == ("ACTIVE", "none")
 
 
 def test_a_target_that_cannot_be_run(rein, tmp_path):

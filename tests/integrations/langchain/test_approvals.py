@@ -135,18 +135,95 @@ def test_second_resumer_gets_the_state_and_never_enters_the_model(paused: Any) -
     token = r.approvals.pending()[0].id
     r.approvals.approve(token, by="ann")
     results: list[Any] = []
-    threads = [
-        threading.Thread(target=lambda: results.append(resumed(r, a, token))) for _ in range(4)
-    ]
+
+    def one() -> None:
+        try:
+            results.append(resumed(r, a, token)["messages"][-1].content)
+        except Conflict as error:  # it came when all was over
+            results.append(str(error))
+
+    threads = [threading.Thread(target=one) for _ in range(4)]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
     assert len(model.seen) == 2
     assert effects.count(9) == 1
-    assert [x["messages"][-1].content for x in results] == ["done"] * 4
-    assert resumed(r, a, token)["messages"][-1].content == "done"
-    assert len(model.seen) == 2
+    used = f"approval {token} was used: its run has gone on already"
+    assert set(results) <= {"done", used}
+    assert "done" in results
+    assert len(results) == 4
+
+
+def test_who_comes_while_another_one_goes_on_gets_its_state(agent: Any, rein: Any) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    @tool
+    def pay(amount: int) -> str:
+        """Pay, when it may."""
+        begun.set()
+        assert go_on.wait(30)
+        effects.append(amount)
+        return f"paid {amount}"
+
+    r = rein(asking(), approvals="store")
+    model = script(call("pay", amount=9))
+    a = agent(model, [pay], CheckreinMiddleware(r), checkpointer=InMemorySaver())
+    a.run("go", THREAD)
+    token = r.approvals.pending()[0].id
+    r.approvals.approve(token, by="ann")
+    results: list[Any] = []
+    first = threading.Thread(target=lambda: results.append(resumed(r, a, token)))
+    first.start()
+    assert begun.wait(30)
+    second = threading.Thread(target=lambda: results.append(resumed(r, a, token)))
+    second.start()
+    second.join(0.1)
+    assert second.is_alive()
+    go_on.set()
+    first.join(30)
+    second.join(30)
+    assert [x["messages"][-1].content for x in results] == ["done"] * 2
+    assert (effects, len(model.seen)) == ([9], 2)
+
+
+def test_a_used_token_does_nothing(paused: Any) -> None:
+    r, a, model, _ = paused
+    token = r.approvals.pending()[0].id
+    r.approvals.approve(token, by="ann")
+    resumed(r, a, token)
+    done, seen = list(effects), len(model.seen)
+    with pytest.raises(Conflict, match="was used"):
+        resumed(r, a, token)
+    assert (effects, len(model.seen)) == (done, seen)
+
+
+@pytest.mark.parametrize("other", ["ap-nothing", "", "{token}x", "{upper}"])
+def test_altered_tokens_do_nothing(paused: Any, other: str) -> None:
+    r, a, model, _ = paused
+    token = r.approvals.pending()[0].id
+    r.approvals.approve(token, by="ann")
+    with pytest.raises(Conflict, match="unknown"):
+        resumed(r, a, other.format(token=token, upper=token.upper()))
+    assert (9 in effects, len(model.seen)) == (False, 1)
+
+
+def test_another_tenants_token_does_nothing(agent: Any, rein: Any, tmp_path: Path) -> None:
+    r = rein(asking(), store=f"sqlite:///{tmp_path}/c.db")
+    model = script(call("pay", amount=9))
+    a = agent(
+        model, [pay], CheckreinMiddleware(r, session=lambda state, runtime: r.session(tenant="a")),
+        checkpointer=InMemorySaver(),
+    )  # fmt: skip
+    a.run("go", THREAD)
+    token = r.approvals.pending()[0].id
+    r.approvals.approve(token, by="ann")
+    with r.session(tenant="b"), pytest.raises(Conflict, match="another tenant"):
+        resumed(r, a, token)
+    assert (effects, len(model.seen)) == ([], 1)
+    with r.session(tenant="a"):
+        assert resumed(r, a, token)["messages"][-1].content == "done"
+    assert effects == [9]
 
 
 def test_unknown_token(paused: Any) -> None:
@@ -348,6 +425,8 @@ def test_approved_elsewhere_and_resumed_in_another_process(rein: Any, tmp_path: 
     assert here.recover().sessions == []
     here.approvals.approve(token, by="ann")
     assert process("resume", token) == "end 1"
-    assert process("resume", token) == "end 0"
+    with pytest.raises(subprocess.CalledProcessError) as used:
+        process("resume", token)
+    assert "was used" in used.value.stderr
     assert sorted((tmp_path / "effects").read_text().split("\n")) == ["", "looked", "paid 3"]
     assert states(here) == [("COMPLETED", "none")]

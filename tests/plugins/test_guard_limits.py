@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from checkrein import Rein, errors
-from checkrein_plugins.guardrails import CategoryRateLimit, Scope
+from checkrein_plugins.guardrails import CategoryRateLimit, IdempotencyGuard, Scope
 from checkrein_plugins.policy import Policy
 
 MOST = 7
@@ -167,6 +167,11 @@ def eight(
 @pytest.mark.parametrize("guard", ["window", "counter", "sum"])
 def test_processes(tmp_path, child, guard) -> None:
     assert len(eight(child, tmp_path, *GUARDS[guard], "pay*6")) == MOST
+
+
+def test_eight_processes_do_one_operation_once(tmp_path, child) -> None:
+    settings = {"keys": {"pay": ["amount"]}, "per": "all"}
+    assert len(eight(child, tmp_path, IdempotencyGuard, settings, "pay*6")) == 1
 
 
 def test_failures_of_eight_processes_do_not_pass_the_threshold(tmp_path, child) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import urllib.request
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -554,6 +556,24 @@ def test_hours_are_local_times(go, at, active) -> None:
         assert runs(go, rein, int, {}) == ([0] if active else ["denied"])
 
 
+@pytest.mark.parametrize(
+    ("at", "active"),
+    [
+        ("2026-03-29T00:59:00", False),  # 01:59, then comes 03:00: there is no 02:30 that day
+        ("2026-03-29T01:00:00", False),
+        ("2026-10-25T00:30:00", True),  # 02:30, in summer time
+        ("2026-10-25T01:30:00", True),  # 02:30 once more, in winter time
+        ("2026-10-25T02:00:00", False),  # 03:00
+        ("2026-03-28T01:30:00", True),  # an ordinary 02:30
+    ],
+)
+def test_an_hour_that_comes_twice_counts_twice(go, at, active) -> None:
+    clock = Clock(datetime.fromisoformat(at).replace(tzinfo=UTC))
+    guard = ActiveHours(hours=["02:00-03:00"], timezone="Europe/Berlin")
+    with Rein(plugins=[guard], clock=clock) as rein, rein.session(on_error="keep"):
+        assert runs(go, rein, int, {}) == ([0] if active else ["denied"])
+
+
 # -- URLs
 
 PASSES = [
@@ -663,6 +683,54 @@ def test_ports_and_whole_urls() -> None:
     assert not allowed("https://example.com/api/%2e%2e/admin", allow=["https://example.com/api/*"])
     assert not allowed("https://example.com:8443/", block=["example.com:8443"])
     assert not allowed("https://example.com/", block=["example.com:443"])
+
+
+def test_a_client_that_asks_first_follows_no_redirect_inside(go) -> None:
+    """Two real servers: the first one leads to the second, which is never reached."""
+    reached: list[str] = []
+
+    class Front(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            reached.append("front")
+            self.send_response(302)
+            self.send_header("Location", f"http://127.0.0.1:{inner.server_port}/secret")
+            self.end_headers()
+
+        def log_message(self, *given: Any) -> None: ...
+
+    class Inner(Front):
+        def do_GET(self) -> None:
+            reached.append("inner")
+            self.send_response(200)
+            self.end_headers()
+
+    class Asking(urllib.request.HTTPRedirectHandler):
+        def redirect_request(
+            self, req: Any, fp: Any, code: Any, msg: Any, hs: Any, url: str
+        ) -> Any:
+            problem = guard.check(url)
+            if problem is not None:
+                fp.close()
+                raise PermissionError(problem)
+            return super().redirect_request(req, fp, code, msg, hs, url)
+
+    front, inner = (ThreadingHTTPServer(("127.0.0.1", 0), kind) for kind in (Front, Inner))
+    guard = UrlGuard(allow=[f"127.0.0.1:{front.server_port}"], private=True)
+    for server in (front, inner):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with Rein(plugins=[guard]) as rein, rein.session(on_error="keep"):
+            client = urllib.request.build_opener(Asking)
+            fetch = rein.declare("fetch", lambda url: client.open(url, timeout=30).read()).fn
+            with pytest.raises(PermissionError, match="outside what is allowed"):
+                go.call(rein, fetch, f"http://127.0.0.1:{front.server_port}/")
+            with pytest.raises(errors.Denied):
+                go.call(rein, fetch, f"http://127.0.0.1:{inner.server_port}/")
+    finally:
+        for server in (front, inner):
+            server.shutdown()
+            server.server_close()
+    assert reached == ["front"]
 
 
 def test_what_a_redirect_led_to_is_withheld(go) -> None:

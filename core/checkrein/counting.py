@@ -19,7 +19,7 @@ MEDIA_TOKENS = 2000
 """A part that is not text and whose size is not known: above what one image costs."""
 
 _OUTPUT_KEYS = ("max_output_tokens", "max_completion_tokens", "max_tokens")
-_MEDIA = frozenset({"blob", "uri", "file", "image", "image_url", "input_image", "audio"})
+MEDIA = frozenset({"blob", "uri", "file", "image", "image_url", "input_image", "audio"})
 
 
 def input_tokens(arguments: Mapping[str, Any]) -> int:
@@ -36,7 +36,7 @@ def input_tokens(arguments: Mapping[str, Any]) -> int:
         if kind is str:
             size += len(value) if value.isascii() else len(value.encode("utf-8", "replace"))
         elif kind is dict or isinstance(value, Mapping):
-            if value.get("type") in _MEDIA:
+            if value.get("type") in MEDIA:
                 tokens += MEDIA_TOKENS
                 continue
             todo.extend(value.values())

@@ -7,13 +7,14 @@ and then as plugins show it; reasons and texts of errors never are.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context, trace
 
 from checkrein import conventions as names
+from checkrein.counting import MEDIA
 from checkrein.errors import Denied
 
 if TYPE_CHECKING:
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
     from checkrein.call import Call, Outcome
     from checkrein.verdicts import Sink
+
+
+SHORT = 256
+"""Characters of an address or a name; what is longer in an image, sound or file is its data."""
 
 
 class Telemetry:
@@ -202,7 +207,7 @@ class Telemetry:
             (names.INPUT_MESSAGES, "messages"),
         ):
             if call.arguments.get(key):
-                span.set_attribute(name, self._shown(call, call.arguments[key]))
+                span.set_attribute(name, self._shown(call, _without_media(call.arguments[key])))
 
     def _gave(self, span: Any, call: Call, outcome: Outcome) -> None:
         name = names.OUTPUT_MESSAGES if call.kind == "model" else names.TOOL_RESULT
@@ -231,6 +236,21 @@ def _about(call: Call, operation: str) -> dict[str, Any]:
     if call.agent:
         about[names.AGENT] = call.agent
     return about
+
+
+def _without_media(value: Any) -> Any:
+    """Messages whose images, sounds and files are told by type and size."""
+    if isinstance(value, (list, tuple)):
+        return [_without_media(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    if value.get("type") in MEDIA:
+        return {k: f"[{len(v)} long]" if _is_data(v) else v for k, v in value.items()}
+    return {key: _without_media(item) for key, item in value.items()}
+
+
+def _is_data(value: Any) -> bool:
+    return isinstance(value, (bytes, bytearray, str)) and len(value) > SHORT
 
 
 def place(span: Any) -> str:

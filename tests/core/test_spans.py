@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -272,3 +273,137 @@ def test_a_session_that_cannot_be_opened_ends_its_span(traced: Traced) -> None:
     with pytest.raises(errors.StoreUnavailable), rein.session(agent="desk"):
         pass
     assert traced.named("invoke_agent desk").attributes["error.type"] == "StoreUnavailable"
+
+
+# -- faults that others had
+
+
+def children(program: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **environment},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+RUN = """
+with Rein(**given) as rein, rein.session(agent="desk"):
+    rein.call(max, 1, 2)
+"""
+USER = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+spans = InMemorySpanExporter()
+provider = TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(spans))
+"""
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_the_users_provider_is_used_whenever_it_was_set_and_never_replaced(order: str) -> None:
+    """D31: set before or after the import, every span is seen exactly once."""
+    setting = "trace.set_tracer_provider(provider)\n"
+    importing = "from checkrein import Rein\ngiven = {}\n"
+    steps = setting + importing if order == "before" else importing + setting
+    told = children(
+        USER + steps + RUN + "print(sorted(s.name for s in spans.get_finished_spans()))\n"
+        "assert trace.get_tracer_provider() is provider\n"
+    )
+    assert told == "['execute_tool max', 'invoke_agent desk']\n"
+
+
+def test_without_a_provider_nothing_is_said_and_none_is_set() -> None:
+    """D31: a real no-op."""
+    told = children(
+        "from opentelemetry import trace\nfrom checkrein import Rein\ngiven = {}\n" + RUN +
+        "print(type(trace.get_tracer_provider()).__name__)\n"
+    )  # fmt: skip
+    assert told == "ProxyTracerProvider\n"
+
+
+def test_two_reins_with_exporters_of_their_own_do_not_mix(traced: Traced) -> None:
+    """D31: each gets its own spans."""
+    other = Traced()
+    for number, one in enumerate((traced, other)):
+        with Rein(tracer_provider=one.provider) as rein, rein.session(agent=f"a{number}"):
+            rein.call(max, 1, 2)
+    names = [sorted(span.name for span in one) for one in (traced, other)]
+    assert names == [
+        ["execute_tool max", "invoke_agent a0"],
+        ["execute_tool max", "invoke_agent a1"],
+    ]
+
+
+def test_the_naive_sum_of_usage_over_all_spans_is_what_was_used(traced: Traced) -> None:
+    """D32: two model calls and a tool; a provider's own instrumentation beside them."""
+    counts = iter([(100, 10), (200, 20)])
+    foreign = traced.provider.get_tracer("somebody-elses")
+
+    class Counts(Plugin):
+        def measure(self, call: Any, outcome: Any) -> Any:
+            return Measured(usage=outcome.value) if call.kind == "model" else None
+
+    def model(**request: Any) -> Any:
+        from checkrein.call import Usage
+
+        with foreign.start_as_current_span("chat m") as span:
+            span.set_attribute("gen_ai.operation.name", "chat")
+        return Usage(*next(counts))
+
+    with Rein(plugins=[Counts()], tracer_provider=traced.provider) as rein, rein.session():
+        rein.model_call(model, model="m", messages=[])
+        rein.call(max, 1, 2)
+        rein.model_call(model, model="m", messages=[])
+    ours = [s for s in traced if s.instrumentation_scope.name == "checkrein"]
+    for key, total in (("input", 300), ("output", 30)):
+        assert sum(s.attributes.get(f"gen_ai.usage.{key}_tokens", 0) for s in ours) == total
+    assert {s.instrumentation_scope.name for s in traced if s.name == "chat m"} == {
+        "checkrein", "somebody-elses",
+    }  # fmt: skip
+    inner = [s for s in traced if s.instrumentation_scope.name == "somebody-elses"]
+    assert {s.parent.span_id for s in inner} <= {s.context.span_id for s in ours}
+
+
+MARK = "MARKER-93-secret"
+
+
+def test_nothing_of_the_contents_is_exported_unless_it_is_asked_for(traced: Traced) -> None:
+    """D33: a marker in every place where content can stand, also in errors."""
+
+    def run(**settings: Any) -> None:
+        traced.exporter.clear()
+        rein = Rein(plugins=[Guard()], tracer_provider=traced.provider, **settings)
+
+        @rein.tool(name="tell", description=MARK)
+        def tell(text: str) -> Any:
+            if text == "fail":
+                raise RuntimeError(MARK)
+            return MARK + "x" * 5_000_000
+
+        def model(**request: Any) -> str:
+            return MARK
+
+        image = {"type": "blob", "mime_type": "image/png", "content": "iVBORw0KGgo" * 100_000}
+        message = {"role": "user", "parts": [{"type": "text", "content": MARK}, image]}
+        with rein.session(agent="desk", intent=MARK, on_error="keep"):
+            rein.model_call(model, model="m", messages=[message], system=MARK)
+            tell(MARK)
+            with pytest.raises(RuntimeError):
+                tell("fail")
+        rein.close()
+
+    run()
+    assert MARK not in "".join(span.to_json() for span in traced)
+    run(span_content=True)
+    text = "".join(span.to_json() for span in traced)
+    assert MARK not in text, "redacted first"
+    assert "MARKER-93-[masked]" in text
+    assert len(text) < 40_000, "then bounded"
+    assert "iVBORw0KGgo" not in text
+    assert "image/png" in text
+    assert "[1100000 long]" in text
+    assert "more]" in text
+    assert len(list(traced)) == 4, "the other spans arrive"

@@ -223,7 +223,11 @@ def test_totals_are_the_same_before_and_after_they_are_added_up(
             span = [
                 None if at is None else int(at.timestamp()) * 1_000_000 for at in (since, until)
             ]
-            found += [store.totals(by, since=span[0], until=span[1]) for by in ("", *DIMENSIONS)]
+            for by in ("", *DIMENSIONS):
+                found.append(store.totals(by, since=span[0], until=span[1]))
+                for limit in (1, 2, 3):
+                    first = store.totals(by, since=span[0], until=span[1], limit=limit)
+                    assert first == found[-1][:limit]
         return found
 
     try:

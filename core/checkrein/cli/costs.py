@@ -56,12 +56,12 @@ def costs(
     with place.looking() as rein:
         totals = rein.store.totals
         found: list[tuple[str, list[Total]]] = [
-            (name, totals(by, since=first, until=upto, where=wanted))
+            (name, totals(by, since=first, until=upto, where=wanted, limit=limit + 1))
             for name, first, upto in _periods(rein, per, begin, end, zone)
         ]
         (whole,) = totals(since=begin, until=end, where=wanted) or (Total(""),)
     shown = [(name, total) for name, rows in found for total in rows[:limit]]
-    left = sum(max(0, len(rows) - limit) for _, rows in found)
+    more = any(len(rows) > limit for _, rows in found)
     if as_csv:
         _csv(by, per, shown)
         return 0
@@ -77,8 +77,8 @@ def costs(
     head = (*([per] if per else []), by, "cost", "calls", "tokens", "saved", "estimated",
             "unpriced", "")  # fmt: skip
     out.table(head, rows_, empty="no calls that cost or used anything")
-    if left:
-        out.note(f"{left} more: --limit {max(len(rows) for _, rows in found)}")
+    if more:
+        out.note(f"there are more: --limit {limit * 10}")
     if whole.unpriced:
         out.note(
             f"{whole.unpriced} calls have no known price: they are in the cost only as far as a "

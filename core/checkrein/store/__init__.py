@@ -348,9 +348,11 @@ class Store(Keeping, Protocol):
         since: int | None = None,
         until: int | None = None,
         where: Mapping[str, str] | None = None,
+        limit: int | None = None,
     ) -> list[Total]:
         """The bill added up by one of `DIMENSIONS`, dearest first; by nothing: one total.
 
+        `limit`: only so many, the dearest (of many sessions or users that is much faster).
         `since` and `until` (microseconds) are rounded down to quarters of an hour. `where`
         keeps the rows with these values (slower: nothing is added up beforehand).
         """

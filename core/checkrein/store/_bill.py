@@ -8,11 +8,12 @@ No call waits for that: sums are made before the write lock is taken.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from checkrein.store import CostRow, Page, Total
-from checkrein.store._bill_rows import COLUMNS, KEPT, SUMMED
+from checkrein.store._bill_rows import COLUMNS, KEPT
+from checkrein.store._bill_sums import BY, SID, SUMS, Sums, between
 from checkrein.store._connections import Connections
 from checkrein.store._dimensions import check_dimension, ordered
 from checkrein.store._paging import page_of, place_of
@@ -24,38 +25,19 @@ FOLD_AT = 10_000
 STEP = 5_000
 """Rows that the watermark is moved by at once."""
 
-_SUMS = ", ".join(
-    ["count(*) AS calls", *(f"coalesce(sum({c}), 0) AS {c}" for c in SUMMED)]
-    + [f"sum(state = '{state}') AS {state}" for state in ("estimated", "unpriced")]
-)
-
 _ROWS = (
     f"SELECT c.seq, e.call, c.at, s.id, {', '.join(f'c.{column}' for column in COLUMNS)} "
     "FROM costs c JOIN events e ON e.seq = c.seq JOIN sessions s ON s.sid = c.sid "
 )
-_SID = "(SELECT sid FROM sessions WHERE id = ?)"
 # By way of the marks of the session's events: the bill has no index of its own to keep.
 _OF_SESSION = (
-    f"c.seq IN (SELECT seq FROM marks WHERE sid = {_SID} UNION ALL SELECT seq FROM costs "
-    f"WHERE seq > (SELECT seq FROM folded) AND sid = {_SID})"
+    f"c.seq IN (SELECT seq FROM marks WHERE sid = {SID} UNION ALL SELECT seq FROM costs "
+    f"WHERE seq > (SELECT seq FROM folded) AND sid = {SID})"
 )
-_BY = {
-    "": ("''", "1"),
-    "session": ("sid", "1"),
-    "tool": ("name", "kind != 'model'"),
-    "model": ("name", "kind = 'model'"),
-    **{name: (name, "1") for name in ("agent", "task", "user", "tenant", "role")},
-}
-# Totals of a damaged file, whose sessions are gone in part, are shown all the same.
-_NAMED = "coalesce((SELECT id FROM sessions s WHERE s.sid = t.value), '')"
 _UPSERT = (
     f"INSERT INTO rollups VALUES (?, ?, ?, ?{', ?' * len(KEPT)}) "
     "ON CONFLICT (dimension, level, bucket, value) DO UPDATE SET "
     + ", ".join(f"{c} = {c} + excluded.{c}" for c in KEPT)
-)
-_ROLLED = (
-    f"SELECT value, {', '.join(f'sum({c})' for c in KEPT)} FROM rollups "
-    "WHERE dimension = ? AND level = ? AND bucket >= ? AND bucket < ? GROUP BY value"
 )
 _FOLDED = "SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'folded'"
 
@@ -78,7 +60,7 @@ class Bill:
         where, given = ["c.seq > ?"], [place_of(after) or 0, *([session] * 2 if session else [])]
         if session:
             where.append(_OF_SESSION)
-        _between(where, given, since, until)
+        between(where, given, since, until)
         with self._connections.reading() as connection:
             rows = connection.execute(
                 f"{_ROWS} WHERE {' AND '.join(where)} ORDER BY c.seq LIMIT ?", (*given, limit + 1)
@@ -92,23 +74,21 @@ class Bill:
         since: int | None = None,
         until: int | None = None,
         where: Mapping[str, str] | None = None,
+        limit: int | None = None,
     ) -> list[Total]:
         """The bill added up by one dimension."""
         check_dimension(by, where)
-        found: dict[str, Total] = {}
         since = None if since is None else since // QUARTER * QUARTER
         until = None if until is None else until // QUARTER * QUARTER
         if not where:
             self._fold(FOLD_AT)
         with self._connections.reading() as connection:
             connection.execute("BEGIN")  # one snapshot: sums, and what lies behind them
-            folded = 0
-            if not where:
-                folded = connection.execute(_FOLDED).fetchone()[0]
-                for level, first, end in pieces(since, until):
-                    _merge(found, connection.execute(_ROLLED, (by, level, first, end)))
-            _merge(found, _added_up(connection, by, folded, since, until, where or {}))
-        return ordered(found.values())
+            folded = 0 if where else connection.execute(_FOLDED).fetchone()[0]
+            rolled = [] if where else list(pieces(since, until))
+            sums = Sums(by, rolled, folded, since, until, where or {})
+            found = [Total(*row) for row in sums.rows(connection, limit)]
+        return ordered(found)
 
     def _fold(self, keep: int) -> None:
         """Move the watermark until at most `keep` rows lie behind it."""
@@ -137,56 +117,15 @@ class Bill:
                     cursor.executemany(_UPSERT, sums)
 
 
-def _between(where: list[str], given: list[Any], since: int | None, until: int | None) -> None:
-    for border, test in ((since, "at >= ?"), (until, "at < ?")):
-        if border is not None:
-            where.append(f"c.{test}")
-            given.append(border)
-
-
-def _added_up(
-    connection: sqlite3.Connection,
-    by: str,
-    folded: int,
-    since: int | None,
-    until: int | None,
-    wanted: Mapping[str, str],
-) -> Iterable[tuple[Any, ...]]:
-    """Rows behind the watermark, added up by SQLite."""
-    column, condition = _BY[by]
-    where, given = ["c.seq > ?", condition], [folded]
-    _between(where, given, since, until)
-    for name, value in wanted.items():
-        its, condition = _BY[name]
-        where += [condition, f"{its} = ?"]
-        if name == "session":
-            where[-1] = f"sid = {_SID}"
-        given.append(value)  # type: ignore[arg-type]  # a text among numbers
-    sums = f"SELECT {column} AS value, {_SUMS} FROM costs c WHERE {' AND '.join(where)} GROUP BY 1"
-    if by == "session":
-        sums = f"SELECT {_NAMED}, {', '.join(KEPT)} FROM ({sums}) t"
-    return connection.execute(sums, given)
-
-
-def _merge(found: dict[str, Total], rows: Iterable[tuple[Any, ...]]) -> None:
-    for key, *counts in rows:
-        known = found.get(key)
-        if known is None:
-            found[key] = Total(key, *counts)
-            continue
-        for name, count in zip(KEPT, counts, strict=True):
-            setattr(known, name, getattr(known, name) + count)
-
-
 def _pieces_of(connection: sqlite3.Connection, folded: int, upto: int) -> list[tuple[Any, ...]]:
     """The rows between two numbers, added up for each dimension and level."""
     found: dict[tuple[str, int, int, str], list[int]] = {}
-    for by, (column, condition) in _BY.items():
+    for by, (column, condition) in BY.items():
         value = (
             f"(SELECT id FROM sessions s WHERE s.sid = c.{column})" if by == "session" else column
         )
         for key, quarter, *counts in connection.execute(
-            f"SELECT {value}, at / {QUARTER}, {_SUMS} FROM costs c "
+            f"SELECT {value}, at / {QUARTER}, {SUMS} FROM costs c "
             f"WHERE seq > ? AND seq <= ? AND {condition} GROUP BY {column}, 2",
             (folded, upto),
         ):

@@ -81,6 +81,7 @@ class Ledger:
         since: int | None = None,
         until: int | None = None,
         where: Mapping[str, str] | None = None,
+        limit: int | None = None,
     ) -> list[Total]:
         """The bill added up by one dimension."""
         check_dimension(by, where)
@@ -99,7 +100,7 @@ class Ledger:
             key = _value(row, by)
             if key is not None:
                 _add(found.setdefault(key, Total(key)), row)
-        return ordered(found.values())
+        return ordered(found.values())[:limit]
 
 
 def _within(at: int, since: int | None, until: int | None) -> bool:

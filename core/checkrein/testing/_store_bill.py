@@ -50,6 +50,7 @@ def rows_add_up(store: Store) -> None:
         ]
         same(sum(t.cost for t in found), sum(r.cost or 0 for r in counted))
         same(sum(t.calls for t in found), len(counted))
+        same(store.totals(by, limit=1), found[:1])
     same([(t.key, t.calls, t.cost) for t in store.totals("agent")], [("a", 3, 17), ("b", 1, 0)])
     same([(t.key, t.cost) for t in store.totals("session")], [("s", 10), ("t", 7)])
     same([(t.key, t.cost) for t in store.totals("tool")], [("search", 7)])

@@ -48,24 +48,18 @@ class Webhook:
     """One receiver."""
 
     def __init__(self, settings: WebhookSettings, where: str, timeout: float) -> None:
-        schemes = ["https", "http"] if settings.private else ["https"]
-        guard = UrlGuard(schemes=schemes, private=settings.private)
-        problem = guard.check(settings.url)
+        problem = _guard(settings.private, resolve=False).check(settings.url)
         if problem is not None:
             # The URL of a webhook is a secret: it is not told.
             raise ConfigError(f"{where}.url: {problem}")
+        # A name may lead elsewhere by the time that something is sent.
+        self._guard = _guard(settings.private, resolve=not settings.private)
         self._url = settings.url
         self.format = settings.format
         self.where = where
         self._timeout = timeout
-        self._signer: Any = None
-        secret = settings.secret
-        if settings.secret_env is not None:
-            secret = os.environ.get(settings.secret_env)
-            if not secret:
-                raise ConfigError(f"{where}.secret_env: {settings.secret_env} is not set")
-        if secret is not None:
-            self._signer = _signer(secret, where)
+        secret = secret_of(settings.secret, settings.secret_env, where)
+        self._signer = None if secret is None else signer(secret, where)
 
     def send(self, id: str, body: Any) -> str:
         """Post `body`; what went wrong, without the URL, or an empty string."""
@@ -76,6 +70,9 @@ class Webhook:
         for attempt in range(TRIES):
             if attempt:
                 time.sleep(PAUSE * 2 ** (attempt - 1))
+            problem = self._guard.check(self._url) or ""
+            if problem:
+                continue
             try:
                 response = httpx2.post(
                     self._url,
@@ -104,7 +101,37 @@ class Webhook:
         return headers
 
 
-def _signer(secret: str, where: str) -> Any:
+def _guard(private: bool, *, resolve: bool) -> UrlGuard:
+    schemes = ["https", "http"] if private else ["https"]
+    return UrlGuard(schemes=schemes, private=private, resolve=resolve)
+
+
+def secret_of(secret: str | None, variable: str | None, where: str) -> str | None:
+    """A secret that is stated, or that an environment variable holds. Raises `ConfigError`."""
+    if secret is not None and variable is not None:
+        raise ConfigError(f"{where}: state secret or secret_env, not both")
+    if variable is None:
+        return secret
+    found = os.environ.get(variable)
+    if not found:
+        raise ConfigError(f"{where}.secret_env: {variable} is not set")
+    return found
+
+
+def chat(text: str, shape: str) -> dict[str, Any]:
+    """A text as Slack or Discord take it: nothing in it calls anybody."""
+    if shape == "discord":
+        return {"content": text[:2000], "allowed_mentions": {"parse": []}}
+    return {"text": escaped(text)[:3000]}
+
+
+def escaped(text: str) -> str:
+    """Text for Slack: unescaped, <!channel> in it would call everybody."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def signer(secret: str, where: str) -> Any:
+    """What signs and verifies with a secret, by Standard Webhooks. Raises `ConfigError`."""
     try:
         import standardwebhooks
     except ImportError:

@@ -37,7 +37,7 @@ from checkrein_plugins._config import (
     refuse_unknown,
 )
 from checkrein_plugins._parts import intent_of, parts_of
-from checkrein_plugins._webhooks import Webhook, WebhookSettings
+from checkrein_plugins._webhooks import Webhook, WebhookSettings, chat
 from checkrein_plugins.budget import Budget
 from checkrein_plugins.resilience.breaker import CircuitBreaker
 
@@ -356,13 +356,8 @@ def body(alert: Alert, shape: str) -> dict[str, Any]:
 
     also = f" (and {alert.suppressed} more)" if alert.suppressed else ""
     text = f"[{alert.kind}] {alert.text}{also}, session {alert.session}"
-    if shape == "slack":
-        # Unescaped, <!channel> in a text would call everybody.
-        for char, escaped in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
-            text = text.replace(char, escaped)
-        return {"text": text[:3000]}
-    if shape == "discord":
-        return {"content": text[:2000], "allowed_mentions": {"parse": []}}
+    if shape in ("slack", "discord"):
+        return chat(text, shape)
     at = dt.datetime.fromtimestamp(alert.at / 1_000_000, dt.UTC)
     return {
         "type": f"checkrein.{alert.kind}",

@@ -5,9 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -164,43 +161,6 @@ def test_a_function_may_be_async_and_may_fail(go, caplog) -> None:
 # -- webhooks
 
 
-class Receiver:
-    def __init__(self, *states: int) -> None:
-        self.requests: list[tuple[dict[str, str], str]] = []
-        self.states = list(states)
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                length = int(self.headers["content-length"])
-                headers = {key.lower(): value for key, value in self.headers.items()}
-                receiver.requests.append((headers, self.rfile.read(length).decode()))
-                self.send_response(receiver.states.pop(0) if receiver.states else 204)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, *args: Any) -> None:
-                """Nothing is printed."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/secret-path"
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
-        self.thread.start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self.thread.join()
-
-
-@pytest.fixture
-def receivers() -> Iterator[list[Receiver]]:
-    made: list[Receiver] = []
-    yield made
-    for receiver in made:
-        receiver.close()
-
-
 def fail(**settings: Any) -> None:
     plugins = [Redaction(), Alerts(log=False, on=["run_failed"], **settings)]
     with Rein(plugins=plugins) as rein, contextlib.suppress(OSError), rein.session():
@@ -209,7 +169,7 @@ def fail(**settings: Any) -> None:
 
 def test_bodies_are_signed(receivers) -> None:
     webhooks = pytest.importorskip("standardwebhooks")
-    receivers.append(Receiver())
+    receivers.add()
     secret = "whsec_" + "c2VjcmV0" * 4
     fail(webhooks=[{"url": receivers[0].url, "secret": secret, "private": True}])
     headers, text = receivers[0].requests[0]
@@ -222,7 +182,7 @@ def test_bodies_are_signed(receivers) -> None:
 
 @pytest.mark.parametrize(("shape", "key"), [("slack", "text"), ("discord", "content")])
 def test_chats_have_shapes_of_their_own(receivers, shape, key) -> None:
-    receivers.append(Receiver())
+    receivers.add()
     hook = {"url": receivers[0].url, "format": shape, "private": True}
     told = Told()
     with Rein(plugins=[Alerts(to=told, webhooks=[hook])], undo_tries=1) as rein:
@@ -240,10 +200,10 @@ def test_chats_have_shapes_of_their_own(receivers, shape, key) -> None:
 
 
 def test_a_receiver_that_is_down_is_tried_again(receivers, caplog) -> None:
-    receivers.append(Receiver(503))
+    receivers.add(503)
     fail(webhooks=[{"url": receivers[0].url, "private": True}])
     assert len(receivers[0].requests) == 2
-    receivers.append(Receiver(404))
+    receivers.add(404)
     fail(webhooks=[{"url": receivers[1].url, "private": True}])
     assert len(receivers[1].requests) == 1
     assert "HTTP 404" in caplog.text
@@ -251,7 +211,7 @@ def test_a_receiver_that_is_down_is_tried_again(receivers, caplog) -> None:
 
 
 def test_texts_are_redacted(receivers) -> None:
-    receivers.append(Receiver())
+    receivers.add()
 
     def why(alert: Alert) -> None:
         told.append(alert.text)

@@ -35,7 +35,7 @@ def _email(data: bytes, start: int, end: int) -> Finding | None:
 
 
 _VERSION = re.compile(
-    rb"(?:versions?|\bver|\bv|release|build|firmware|==|>=|<=|~=|!=|[a-z0-9]/|[a-z]-|[a-z]_|@)"
+    rb"(?:section|chapter|clause|paragraph|article|figure|table|appendix|\boid|versions?|\bver|\bv|release|build|firmware|==|>=|<=|~=|!=|[a-z0-9]/|[a-z]-|[a-z]_|@)"
     rb"[\s:=\"'(]{0,4}$"
 )
 

@@ -48,6 +48,8 @@ def _ssn(data: bytes, start: int, end: int) -> Finding | None:
     if not kind:
         return None
     mark = data[start + 3]
+    if data[end : end + 1] == b"-" and data[end + 1 : end + 2].isalnum():
+        return None  # a longer number of some other kind
     if mark == 45 or _SSN_WORDS.before(data, start):
         return Finding(start, end, "us_ssn", kind)
     if mark == 32 and kind == "ssn":
@@ -78,6 +80,9 @@ _SHAPES: tuple[tuple[str, tuple[Check, ...]], ...] = (
     (r"(?:(?:dd)?d[-. ]?)?(?:\(ddd\) ?|ddd[-/ ]{1,2})ddd[-. ]dddd", (phones.us_phone,)),
     (r"(?:\+?d[. ])?ddd\.ddd\.dddd|ddd\) ?ddd[- ]dddd", (phones.dotted_phone,)),
     (r"\+d(?:[ .()/-]{0,2}d){6,14}", (phones.plus_phone,)),
+    (r"\(\+?d{1,3}\) ?d(?:[ .-]?d){6,11}", (phones.bracketed_phone,)),
+    (r"dd(?:[ -]?d){9,13}", (phones.zeros_phone,)),
+    (r"d[ -]?\(?ddd\)?[ -]ddd[ -]?dd[ -]?dd", (phones.russian_phone,)),
     (r"ddd ddd? ddd?(?: dd)?", (phones.grouped_nine,)),
 )
 """Shape and the checks that may take it, in this order. Shapes of national numbers come in between,
@@ -96,6 +101,8 @@ def _form(form: str, *, shape: bool = False) -> re.Pattern[bytes]:
 
 _ZERO_FORM = (
     r"\(?Z(?:N(?:[ .-]dd){4}"  # France
+    r"|d\)?d{8}|dddd?\.ddd\.ddd"  # Australia
+    r"|d{2,4}\)?[ /]d{4,6}[ -]d{2,4}|d{1,3}-d{2,3} d{2,3}(?: dd)?"  # Austria, Sweden
     r"|d{2,4}\)?[ -]d{3}[ -]?d{3,4}"  # United Kingdom
     r"|d{2,4}\)?[ /-]d{4,8}"  # Germany, Austria, Italy
     r"|d{1,3}\)?[ /-]d{2,4}[ -]d{2}[ -]d{2}"  # Switzerland, Sweden, the Netherlands
@@ -145,7 +152,7 @@ def _at(data: bytes, start: int, end: int, shape: bytes) -> Finding | None:
         return None
     if data[start] in b"0(" and _ZERO.fullmatch(data, start, end):
         size = len(digits_of(data, start, end))
-        found = phones.national_phone(data, start, end) if 9 <= size <= 12 else None
+        found = phones.national_phone(data, start, end) if 8 <= size <= 13 else None
         if found:
             return found
     for check in checks:
@@ -236,8 +243,8 @@ DETECTORS = (
             rb"\+\d[\d .()/-]{4}",
             rb"(?:^|[^0-9.-])0\d{1,4}\)?[ ./-](?:\d\d\d\d|\d{2,3}[ ./-]\d\d)",
             rb"\b[2-9]\d\d \d\d\d? \d\d",
-            (rb"(?i)(?:phone|mobile|\btel|\bcell|\bfax|\bsms|whatsapp|call|dial|desk|answering"
-            rb"|message|registered|reach)[^0-9+(\x00]{1,20}[+(]{0,2}\d[\d .()/-]{5}"),
+            rb"(?i)(?:" + phones.WORDS + rb")[^0-9+(\x00]{0,24}[+(]{0,2}\d[\d .()/-]{5}",
+            rb"\b00[1-9]\d{0,2}[ -]\d", rb"\b8[ -]?\(?\d{3}\)?[ -]\d{3}[ -]?\d\d", rb"\(\+?\d{1,3}\) ?\d",
             rb"(?i)\d[ \t]{0,2}-?(?:office|fax|mobile|home|work)\b",
             rb"(?i)(?:\bssn|social|\bitin\b|taxpayer|card|visa|\bcc\b)[^0-9\x00]{1,24}\d",
             rb"\b\d\d \d{3} \d{3} \d{3}\b", rb"\.\d{3}-\d\d\b",

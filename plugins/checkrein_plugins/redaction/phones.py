@@ -11,10 +11,14 @@ from checkrein_plugins.redaction.detector import behind, digits_of, quiet
 from checkrein_plugins.redaction.findings import Finding
 from checkrein_plugins.redaction.linear import Words
 
-_WORDS = Words(
-    rb"phone|call|tel|mobile|cell|fax|sms|whatsapp|dial|text me|handy|movil|reach|number is"
-    rb"|registered|answer|message|office|desk|hotline|voicemail|rufnummer|numero"
+WORDS = (
+    rb"phone|call|tel|mobile|cell|fax|sms|whatsapp|signal|dial|text me|handy|movil|m\xf3vil|reach"
+    rb"|number is|registered|answer|message|office|desk|hotline|voicemail|rufnummer|numero"
+    rb"|contact|\btlf|\bpuh|\bgsm\b|anruf|rufen|appel|ligue|llam|chiam|\bring\b|portable|t\xe9l"
+    rb"|\bmob\b|\bph\b|telegram"
 )
+"""Words that speak for a phone number when one stands in front of it."""
+_WORDS = Words(WORDS)
 _NO_WORDS = Words(
     rb"order|invoice|isbn|sku|ticket|tracking|serial|version|offset|build|lat=|lon=|issn|doi|total"
     rb"|amount|price|zip|postal|ssn|card|account"
@@ -54,7 +58,12 @@ def _phone(data: bytes, start: int, end: int, kind: str) -> Finding | None:
 def us_phone(data: bytes, start: int, end: int) -> Finding | None:
     """NANP, 3-3-4: area and exchange do not start with 0 or 1, except beside a word."""
     digits = digits_of(data, start, end)[-10:]
-    if (digits[0] in b"01" or digits[3] in b"01") and not worded(data, start, end):
+    odd = digits[0] in b"01" or digits[3] in b"01"
+    if data[end - 5] == 32 and data[start] != 40 and data.find(b"+", start, end) < 0:
+        # Three figures in a row: an area code and an exchange that can be dialled.
+        area = digits[:3] in (b"200", b"300", b"400") or digits[1:3] == b"11" or digits[1] == 57
+        odd = odd or area or digits[4:6] == b"11"
+    if odd and not worded(data, start, end):
         return None
     return _phone(data, start, end, "US")
 
@@ -96,6 +105,8 @@ def plus_phone(data: bytes, start: int, end: int) -> Finding | None:
 def _international(data: bytes, start: int, end: int) -> Finding | None:
     raw = data[start:end].replace(b"(0)", b"")
     text = digits_of(raw, 0, len(raw)).decode("ascii")
+    if raw.startswith(b"00"):
+        text = text[2:]
     if text[0] == "0":
         return None
     for size in (1, 2):
@@ -107,6 +118,28 @@ def _international(data: bytes, start: int, end: int) -> Finding | None:
                 return _phone(data, start, end, "international")
             return None
     return _phone(data, start, end, "international") if 8 <= len(text) <= 15 else None
+
+
+def bracketed_phone(data: bytes, start: int, end: int) -> Finding | None:
+    """The country in brackets: (+358) 170786687; without a plus beside a word only."""
+    if data[start + 1] != 43 and not worded(data, start, end):
+        return None
+    return _international(data, start, end)
+
+
+def zeros_phone(data: bytes, start: int, end: int) -> Finding | None:
+    """International form with 00 for the plus, in groups, or in a row beside a word."""
+    alone = data.count(b" ", start, end) >= 2 and quiet(data, start, end)
+    if not alone and not worded(data, start, end):
+        return None
+    return _international(data, start, end)
+
+
+def russian_phone(data: bytes, start: int, end: int) -> Finding | None:
+    """8, the code of a region and seven digits: as it is dialled within Russia."""
+    if data[start] != 56 or _NO_WORDS.before(data, start, 20):
+        return None
+    return _phone(data, start, end, "national")
 
 
 def national_phone(data: bytes, start: int, end: int) -> Finding | None:

@@ -36,7 +36,7 @@ def card_network(digits: bytes) -> str:
     if 16 <= size <= 19:
         if four == 6011 or two == 65 or 6440 <= four <= 6499:
             return "discover"
-        if 3528 <= four <= 3589:
+        if two == 35:  # of which 3528 to 3589 are given out
             return "jcb"
         if two in (62, 81):
             return "unionpay"

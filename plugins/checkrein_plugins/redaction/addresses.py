@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from checkrein_plugins.redaction.detector import Detector, before
+from checkrein_plugins.redaction.detector import Detector, before, behind
 from checkrein_plugins.redaction.findings import Finding
 from checkrein_plugins.redaction.linear import Words
 from checkrein_plugins.redaction.validators import base58check, bech32, ipv6
@@ -35,8 +35,8 @@ def _email(data: bytes, start: int, end: int) -> Finding | None:
 
 
 _VERSION = re.compile(
-    rb"(?:section|chapter|clause|paragraph|article|figure|table|appendix|\boid|versions?|\bver|\bv|release|build|firmware|==|>=|<=|~=|!=|[a-z0-9]/|[a-z]-|[a-z]_|@)"
-    rb"[\s:=\"'(]{0,4}$"
+    rb"(?:upgrad\w{1,3}|updat\w{1,3}|bump\w{0,4}|patch|\bv8|\bsince|section|chapter|clause|paragraph|article|figure|table|appendix|\boid|versions?|\bver|\bv|release|build|firmware|==|>=|<=|~=|!=|[a-z0-9]/|[a-z]-|[a-z]_|@)"
+    rb"(?: to| from)?[\s:=\"'(]{0,4}$"
 )
 
 
@@ -55,6 +55,8 @@ def _ipv4(data: bytes, start: int, end: int) -> Finding | None:
         # Only a range may go on: 203.0.113.7-203.0.113.9
         if follow != b"-" or b"." not in data[end + 1 : end + 5]:
             return None
+    if behind(data, end, 8)[1:] in (b"Release", b"release"):
+        return None
     first = int(octets[0])
     if first in (0, 127, 255):
         return None
@@ -64,12 +66,17 @@ def _ipv4(data: bytes, start: int, end: int) -> Finding | None:
     return Finding(start, end, "ip_address", "ip4")
 
 
+_LABEL = re.compile(rb"(?:^|[^A-Za-z0-9_:.])[a-z_]{0,14}[g-z_][a-z_]{0,14}:\Z")
+"""The name of what follows, which is no part of it: `mailto:`, `addr:`."""
+
+
 def _ipv6(data: bytes, start: int, end: int) -> Finding | None:
     """Parse; leave out what only looks like one: times, slices, scopes of names."""
     if end - start > 45:
         return None
     if start and (data[start - 1 : start].isalnum() or data[start - 1] in b"_:."):
-        return None
+        if not _LABEL.search(data, start - 18 if start > 18 else 0, start):
+            return None
     while end > start and data[end - 1] in b".:" and data[end - 2 : end] != b"::":
         end -= 1
     follow = data[end : end + 1]
@@ -96,8 +103,11 @@ def _mac(data: bytes, start: int, end: int) -> Finding | None:
     mark = bytes(marks)
     if data[end : end + 1] == mark and data[end + 1 : end + 2].isalnum():
         return None
-    if data[start - 1 : start] == mark and data[start - 2 : start - 1].isalnum():
+    if mark == b"." and data[start - 1 : start] == mark:
         return None
+    if data[start - 1 : start] == mark and data[start - 2 : start - 1].isalnum():
+        if not _LABEL.search(data, start - 18 if start > 18 else 0, start):
+            return None
     digits = raw.replace(mark, b"").lower()
     if digits in (b"0" * 12, b"f" * 12):
         return None

@@ -84,3 +84,15 @@ def quiet(data: bytes, start: int, end: int) -> bool:
     """Whether a value stands alone: between spaces, quotes, or the marks of a table."""
     left, right = data[start - 1 : start] if start else b"", behind(data, end, 1)
     return (not left or left in b" \t\n\"':|,=\0\1(>") and (not right or right in b" \t',|;.?!)<-")
+
+
+_HEX_GROUP = re.compile(rb"(?=[A-Fa-f]{0,3}[0-9])(?=[0-9]{0,3}[A-Fa-f])[0-9A-Fa-f]{4}")
+
+
+def in_column(data: bytes, start: int, end: int) -> bool:
+    """Whether groups of four digits stand beside hexadecimal ones: in a table, or a dump."""
+    if data[start + 4] != 32:
+        return False
+    left = data[start - 5 : start - 1] if data[start - 1 : start] in (b" ", b"\n") else b""
+    right = behind(data, end, 5)
+    return bool(_HEX_GROUP.fullmatch(left) or (right[:1] == b" " and _HEX_GROUP.match(right[1:])))

@@ -1,4 +1,4 @@
-"""Detectors of national numbers: identity, tax and insurance numbers, passports."""
+"""Detectors of national numbers: identity, tax and insurance numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from checkrein_plugins.redaction.detector import Check, Detector, glued
+from checkrein_plugins.redaction import checkdigits as digits
+from checkrein_plugins.redaction.detector import Check, Detector, in_column
 from checkrein_plugins.redaction.findings import Finding
 from checkrein_plugins.redaction.linear import Words
 from checkrein_plugins.redaction.validators import luhn
@@ -16,6 +17,22 @@ from checkrein_plugins.redaction.validators import luhn
 
 def _weights(digits: str, weights: tuple[int, ...]) -> int:
     return sum(int(digit) * weight for digit, weight in zip(digits, weights, strict=False))
+
+
+def _dated_luhn(value: str) -> bool:
+    return digits.day_first(value) and digits.luhn_text(value)
+
+
+def _emirates(value: str) -> bool:
+    return value.startswith("784") and 1900 <= int(value[3:7]) <= 2100
+
+
+def _curp(value: str) -> bool:
+    return digits.dated(value[4:10])
+
+
+def _mixed(value: str) -> bool:
+    return sum(map(str.isdigit, value)) >= 3 and not value.isdigit()
 
 
 def _german_tax(value: str) -> bool:
@@ -146,6 +163,8 @@ class Identity(NamedTuple):
     """Gets the candidate in capitals, without spaces and marks."""
     words: Words | None = None
     """Words in front of it, one of which is needed; None = the form and the check are enough."""
+    alone: bool = False
+    """Refused among other groups of four signs."""
 
 
 _NINO = r"(?!BG|GB|KN|NK|NT|TN|ZZ)[ABCEGHJ-PRSTW-Z][ABCEGHJ-NPRSTW-Z]"
@@ -159,11 +178,67 @@ NUMERIC = (
     Identity("br_cpf", r"\d{3}\.\d{3}\.\d{3}-\d\d", _cpf),
     Identity("br_cpf", r"\d{11}", _cpf, Words(rb"cpf")),
     Identity("cn_resident", r"[1-9]\d{5}(?:19|20)\d{10}", _resident),
-    Identity("in_aadhaar", r"[2-9]\d{3} \d{4} \d{4}", _aadhaar),
+    Identity("in_aadhaar", r"[2-9]\d{3} \d{4} \d{4}", _aadhaar, alone=True),
     Identity("in_aadhaar", r"[2-9]\d{11}", _aadhaar, Words(rb"aadha|uidai")),
     Identity("se_personnummer", r"(?:19|20)?\d{6}[-+]\d{4}", _personnummer),
-    Identity("ca_sin", r"\d{3}[ -]\d{3}[ -]\d{3}", _luhn_text, Words(rb" sin|social insurance")),
+    Identity("ca_sin", r"\d{3}[ -]?\d{3}[ -]?\d{3}", _luhn_text, Words(rb" sin|social insurance")),
     Identity("kr_rrn", r"\d{6}-[1-8]\d{6}", _dated),
+    Identity("be_nn", r"\d\d\.\d\d\.\d\d-\d{3}[.-]\d\d", digits.belgian),
+    Identity("be_nn", r"\d{11}", digits.belgian,
+        Words(rb"rijksregister|registre national|nn:|\bnrn")),
+    Identity("ch_ahv", r"\d{3}\.\d{4}\.\d{4}\.\d\d", digits.ahv),
+    Identity("ch_ahv", r"\d{13}", digits.ahv, Words(rb"ahv|\bavs\b|social|versichert")),
+    Identity("no_fnr", r"\d{6} \d{5}", digits.norwegian),
+    Identity("no_fnr", r"\d{11}", digits.norwegian,
+        Words(rb"f.dselsn|personn|\bfnr\b|national|id ")),
+    Identity("dk_cpr", r"\d{6}-\d{4}", digits.day_first,
+        Words(rb"\bcpr|personn|danish|national|\bid\b")),
+    Identity("is_kennitala", r"\d{6}-\d{4}", digits.icelandic, Words(rb"kennitala|\bkt\b")),
+    Identity("cz_rc", r"\d{6}/\d{3,4}", digits.birth_number),
+    Identity("ro_cnp", r"[1-9]\d{12}", digits.romanian, Words(rb"\bcnp\b|personal|national")),
+    Identity("za_id", r"\d{13}", digits.south_african,
+        Words(rb"south afric|\bid\b|identity|\brsa\b")),
+    Identity("th_id", r"\d-\d{4}-\d{5}-\d\d-\d", digits.thai),
+    Identity("th_id", r"[1-9]\d{12}", digits.thai, Words(rb"thai|citizen|national")),
+    Identity("tr_tckn", r"[1-9]\d{10}", digits.turkish, Words(rb"\btc|kimlik|turkish")),
+    Identity("ee_lt_id", r"[1-9]\d{10}", digits.baltic,
+        Words(rb"isikukood|asmens|personal|national|id ")),
+    Identity("lv_pk", r"\d{6}-\d{5}", digits.latvian),
+    Identity("hr_oib", r"\d{11}", digits.iso_11_10, Words(rb"\boib\b")),
+    Identity("pt_nif", r"\d{9}|\d{3} \d{3} \d{3}", digits.portuguese,
+        Words(rb"\bnif\b|contribuinte|fiscal")),
+    Identity("bg_egn", r"\d{10}", digits.bulgarian, Words(rb"\begn\b|bulgarian")),
+    Identity("gr_amka", r"\d{11}", _dated_luhn, Words(rb"\bamka\b")),
+    Identity("at_svnr", r"\d{4} ?\d{6}", digits.austrian, Words(rb"svnr|sozialvers|\bsv-")),
+    Identity("hu_taj", r"\d{3}[ -]?\d{3}[ -]?\d{3}", digits.hungarian, Words(rb"\btaj\b")),
+    Identity("il_id", r"\d{9}", digits.israeli, Words(rb"teudat|israel|\bt\.?z\b")),
+    Identity("jp_my_number", r"\d{4}[ -]?\d{4}[ -]?\d{4}", digits.japanese,
+        Words(rb"my.?number|individual num")),
+    Identity("my_nric", r"\d{6}-\d\d-\d{4}", digits.malaysian),
+    Identity("id_nik", r"\d{16}", _always, Words(rb"\bnik\b|\bktp\b")),
+    Identity("pk_cnic", r"\d{5}-\d{7}-\d", _always),
+    Identity("ae_id", r"\d{3}-\d{4}-\d{7}-\d", _emirates),
+    Identity("ru_snils", r"\d{3}-\d{3}-\d{3}[ -]\d\d", digits.snils),
+    Identity("ru_inn", r"\d{12}", digits.inn, Words(rb"\binn\b")),
+    Identity("kz_iin", r"\d{12}", _dated, Words(rb"\biin\b")),
+    Identity("ar_cuit", r"\d\d-\d{8}-\d", digits.argentine),
+    Identity("cl_rut", r"\d{1,2}\.\d{3}\.\d{3}-\d", digits.chilean),
+    Identity("br_cnpj", r"\d\d\.\d{3}\.\d{3}/\d{4}-\d\d", digits.cnpj),
+    Identity("uk_nhs", r"\d{3}[ -]?\d{3}[ -]?\d{4}", digits.nhs,
+        Words(rb"\bnhs\b|national health")),
+    Identity("uk_utr", r"\d{5} ?\d{5}", _always, Words(rb"\butr\b|taxpayer ref")),
+    Identity("au_tfn", r"\d{3} ?\d{3} ?\d{3}", digits.tfn, Words(rb"\btfn\b|tax file")),
+    Identity("au_medicare", r"\d{4}[ -]?\d{5}[ -]?\d", digits.medicare, Words(rb"medicare")),
+    Identity("au_abn", r"\d\d ?\d{3} ?\d{3} ?\d{3}", digits.abn, Words(rb"\babn\b|business num")),
+    Identity("au_acn", r"\d{3} ?\d{3} ?\d{3}", digits.acn, Words(rb"\bacn\b|company num")),
+    Identity("nz_ird", r"\d{2,3}-\d{3}-\d{3}", _always, Words(rb"\bird\b")),
+    Identity("kr_rrn", r"\d{13}", digits.korean, Words(rb"resident|\brrn\b|korea")),
+    Identity("ng_nin", r"\d{11}", _always, Words(rb"\bnin\b|nigeria")),
+    Identity("vn_cccd", r"\d{12}", _always, Words(rb"cccd|cmnd|vietnam")),
+    Identity("eg_id", r"[1-9]\d{13}", _always, Words(rb"egypt|national")),
+    Identity("ua_id", r"\d{10}", _always, Words(rb"rnokpp|\bipn\b|ukrain")),
+    Identity("lu_id", r"\d{13}", _always, Words(rb"luxemb|matricule")),
+    Identity("fr_cni", r"\d{12}", _always, Words(rb"carte d.identit|\bcni\b")),
     Identity(
         "tax_id", r"\d{2,3}[ /-]?\d{3}[ /-]?\d{3,5}[ /-]?\d{0,3}", _always,
         Words(rb"steuer-id|steueridentifikation|steuernummer|national id|identity number"
@@ -180,6 +255,21 @@ LETTERED = (
     Identity("fr_nir", r"[12] ?\d\d ?\d\d ?2[AB] ?\d{3} ?\d{3} ?\d\d", _nir),
     Identity("cn_resident", r"[1-9]\d{5}(?:19|20)\d{9}X", _resident),
     Identity("sg_nric", r"[STFGM]\d{7}[A-Z]", _nric),
+    Identity("fi_hetu", r"\d{6}[-+A-FU-Y]\d{3}[0-9A-Y]", digits.finnish),
+    Identity("ie_pps", r"\d{7}[A-W][A-IW]?", digits.irish),
+    Identity("tw_id", r"[A-Z][12]\d{8}", digits.taiwanese),
+    Identity("hk_id", r"[A-Z]{1,2}\d{6}\([0-9A]\)", _always),
+    Identity("mx_curp", r"[A-Z]{4}\d{6}[HMX][A-Z]{5}[A-Z0-9]\d", _curp),
+    Identity("de_pension", r"\d\d ?\d{6} ?[A-Z] ?\d{3}", digits.german_pension),
+    Identity("cl_rut", r"\d{1,2}\.?\d{3}\.?\d{3}-K", digits.chilean),
+    Identity("us_mbi", r"[1-9][A-Z][A-Z0-9]\d-?[A-Z][A-Z0-9]\d-?[A-Z]{2}\d\d", _always),
+    Identity("in_voter", r"[A-Z]{3}\d{7}", _always, Words(rb"voter|\bepic\b|election")),
+    Identity(
+        "id_card",
+        r"[A-Z0-9]{8,10}",
+        _mixed,
+        Words(rb"personalausweis|ausweisnummer|ausweis-nr|identity card|id card|carta d.identit"),
+    ),
     Identity("in_pan", r"[A-Z]{3}[ABCFGHLJPT][A-Z]\d{4}[A-Z]", _always, Words(rb"pan|tax|india")),
 )
 """Numbers with letters. To add one, add a row here and its form to the detector below."""
@@ -206,76 +296,44 @@ def numeric_check(shape: str) -> Check | None:
         for row, form in zip(_NUMERIC_FORMS, _NUMERIC_SHAPES, strict=True)
         if form.fullmatch(shape)
     )
-    return functools.partial(_first, rows) if rows else None
+    return functools.partial(first, rows) if rows else None
 
 
 def _lettered_identity(data: bytes, start: int, end: int) -> Finding | None:
     left, right = data[start - 1 : start] if start else b"", data[end : end + 1]
     if (left and left in b"._-/\\") or (right and right in b"_-/"):
         return None
-    return _first(_LETTERED_FORMS, data, start, end)
+    return first(_LETTERED_FORMS, data, start, end)
 
 
-def _first(rows: _Rows, data: bytes, start: int, end: int) -> Finding | None:
+def _card_number(data: bytes, start: int, end: int) -> Finding | None:
+    """A mixture of letters and digits behind the name of a card."""
+    at = max(data.rfind(mark, start, end) for mark in (b" ", b":", b"#", b"\1", b"=", b"(")) + 1
+    return first(_LETTERED_FORMS, data, at, end) if end - at >= 8 else None
+
+
+_ANY_WORDS = Words(
+    b"|".join(row.words.pattern for row in (*NUMERIC, *LETTERED) if row.words is not None)
+)
+
+
+def first(rows: _Rows, data: bytes, start: int, end: int) -> Finding | None:
     """The first row whose form, words and check agree."""
     text = data[start:end].decode("ascii").upper()
+    plain = "".join(filter(str.isalnum, text))
+    worded: bool | None = None
     for row, form in rows:
-        if form.fullmatch(text) is None:
+        if row.words is not None:
+            if worded is None:
+                worded = _ANY_WORDS.before(data, start)
+            if not worded or not row.words.before(data, start):
+                continue
+        if form.fullmatch(text) is None or not row.check(plain):
             continue
-        if row.words is not None and not row.words.before(data, start):
+        if row.alone and in_column(data, start, end):
             continue
-        if row.check("".join(filter(str.isalnum, text))):
-            return Finding(start, end, "national_id", row.subtype)
+        return Finding(start, end, "national_id", row.subtype)
     return None
-
-
-_PASSPORT_VALUE = re.compile(
-    rb"\b(?:[A-Z]{0,3} ?\d{6,9}[A-Z]?|\d\d[A-Z]{2}\d{5}|[A-Z][A-Z0-9]{7,8}|[a-z]{1,2}\d{6,8})\b",
-    re.ASCII,
-)
-_PASSPORT_WORDS = (
-    rb"passport|reisepass|passeport|pasaporte|passaporto|passaporte|paspoort|paszport|passnummer"
-    rb"|\bpass[ -]?(?:no|nr|num)\b|\bpas[ -]nr"
-)
-
-
-def _passport(data: bytes, start: int, end: int) -> Finding | None:
-    """The first number behind the word: up to three letters and digits, or a German mixture."""
-    for match in _PASSPORT_VALUE.finditer(data, start + 7, end):
-        first, last = match.span()
-        raw = match[0]
-        if last == end and data[end : end + 1].isalnum():
-            break
-        if sum(48 <= char <= 57 for char in raw) >= 2 and not glued(data, first, last):
-            return Finding(first + len(raw) - len(raw.lstrip()), last, "passport")
-    return None
-
-
-_PASSPORT_FIRST = re.compile(rb"[A-Z]{0,2}\d{6,9}")
-
-
-def _passport_first(data: bytes, start: int, end: int) -> Finding | None:
-    """A number right in front of the word: `X1234567 (passport)`, `... is my passport number`."""
-    match = _PASSPORT_FIRST.match(data, start, end)
-    if match is None or glued(data, start, match.end()):
-        return None
-    return Finding(start, match.end(), "passport")
-
-
-_MRZ_WEIGHTS = (7, 3, 1)
-
-
-def _mrz(data: bytes, start: int, end: int) -> Finding | None:
-    """The second line of a passport's machine-readable zone (ICAO 9303-4): three check digits."""
-    line = data[start:end].decode("ascii")
-    for first, last in ((0, 9), (13, 19), (21, 27)):
-        total = sum(
-            (int(char, 36) if char != "<" else 0) * _MRZ_WEIGHTS[index % 3]
-            for index, char in enumerate(line[first:last])
-        )
-        if str(total % 10) != line[last]:
-            return None
-    return Finding(start, end, "passport", "mrz")
 
 
 DETECTORS = (
@@ -284,33 +342,28 @@ DETECTORS = (
         rb"\b(?:(?i:[A-Z]{2} ?\d\d ?\d\d ?\d\d ?[A-D])"
         rb"|[12] ?\d\d ?\d\d ?2[ABab] ?\d{3} ?\d{3} ?\d\d|[1-9]\d{16}[Xx]"
         rb"|\d{8}[- ]?[A-Z]|[XYZ]\d{7}[- ]?[A-Z]|(?i:[A-Z]{6}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z])"
-        rb"|[STFGM]\d{7}[A-Z]|[A-Z]{5}\d{4}[A-Z])\b",
+        rb"|[STFGM]\d{7}[A-Z]|[A-Z]{5}\d{4}[A-Z]|\d{6}[-+A-FU-Y]\d{3}[0-9A-Y]|\d{7}[A-W][A-IW]?"
+        rb"|[A-Z][12]\d{8}|[A-Z]{4}\d{6}[HMX][A-Z]{5}[A-Z0-9]\d|\d\d ?\d{6} ?[A-Z] ?\d{3}"
+        rb"|\d{1,2}\.?\d{3}\.?\d{3}-[Kk]|[1-9][A-Z][A-Z0-9]\d-?[A-Z][A-Z0-9]\d-?[A-Z]{2}\d\d"
+        rb"|[A-Z]{3}\d{7})\b|\b[A-Z]{1,2}\d{6}\([0-9A]\)",
         (rb"(?i)\b[A-Z]{2} ?\d\d ?\d\d ?\d\d ?[A-D]\b", rb"\b\d{8}[- ]?[A-Z]\b",
         rb"\b[A-Z]\d{7}[- ]?[A-Z]\b", rb"\d{11}[Xx]\b",
          rb"\b[12] ?\d\d ?\d\d ?2[ABab]", rb"(?i)\b[A-Z]{6}\d\d[A-Z]\d\d",
-         rb"\b[A-Z]{5}\d{4}[A-Z]\b"),
+         rb"\b[A-Z]{5}\d{4}[A-Z]\b", rb"\d\d[-+A-FU-Y]\d{3}[0-9A-Y]\b",
+         rb"\d{4}[A-W][A-IW]?\b",
+         rb"\b[A-Z][12]\d{4}", rb"\d\d[HMX][A-Z]{5}", rb"\d{4} ?[A-Z] ?\d{3}\b",
+         rb"\d{3}\.?\d{3}-[Kk]\b", rb"\b[1-9][A-Z][A-Z0-9]\d-?[A-Z][A-Z0-9]\d-?[A-Z]{2}\d\d\b",
+         rb"\b[A-Z]{3}\d{4}", rb"\d{4}\([0-9A]\)"),
         _lettered_identity,
         exact=True,
     ),
     Detector(
-        "passport", frozenset({"passport"}),
-        rb"(?i)(?:" + _PASSPORT_WORDS + rb")[^\n\x00]{0,48}",
-        (rb"(?i)" + _PASSPORT_WORDS,),
-        _passport,
+        "identity_card", frozenset({"national_id"}),
+        rb"(?i:personalausweis|ausweisnummer|ausweis-nr|identity card|id card"
+        rb"|carta d.identit)[^\n\"\x00]{0,24}?"
+        rb"\b[A-Z0-9]{8,10}\b",
+        (rb"(?i)personalausweis|ausweisnummer|ausweis-nr|identity card|id card|carta d.identit",),
+        _card_number,
         lookback=True,
-    ),
-    Detector(
-        "passport_first", frozenset({"passport"}),
-        rb"\b[A-Z]{0,2}\d{6,9}(?: is my| is a|,| -)? ?\(?(?i:passport)",
-        (rb"\d{4}(?: is my| is a|,| -)? ?\(?(?i:passport)",),
-        _passport_first,
-        exact=True,
-    ),
-    Detector(
-        "passport_zone", frozenset({"passport"}),
-        rb"\b[A-Z0-9][A-Z0-9<]{8}\d[A-Z]{3}\d{7}[MFX<]\d{7}[A-Z0-9<]{14}[0-9<]\d\b",
-        (rb"\d{7}[MFX<]\d{7}[A-Z0-9<]{14}",),
-        _mrz,
-        exact=True,
     ),
 )  # fmt: skip

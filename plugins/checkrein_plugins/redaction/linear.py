@@ -110,7 +110,7 @@ class Words:
     """Words that speak for a candidate when one of them stands in front of it."""
 
     def __init__(self, pattern: bytes) -> None:
-        self._pattern = pattern
+        self.pattern = pattern
         self._match: Callable[[Any, bytes, int, int], Sequence[tuple[int, int]]] | None = None
 
     def before(self, data: bytes, start: int, size: int = 64) -> bool:
@@ -122,5 +122,5 @@ class Words:
     def within(self, data: bytes, start: int, end: int) -> bool:
         """Whether one occurs in `data[start:end]`."""
         if self._match is None:
-            self._match = matcher(b"(?i)" + self._pattern)
+            self._match = matcher(b"(?i)" + self.pattern)
         return self._match(ANCHOR, data, start, end)[0][0] >= 0

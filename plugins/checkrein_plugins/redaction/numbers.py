@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import re
 
-from checkrein_plugins.redaction import phones
-from checkrein_plugins.redaction.detector import Check, Detector, behind, digits_of, glued
+from checkrein_plugins.redaction import identities, phones
+from checkrein_plugins.redaction.detector import (
+    Check,
+    Detector,
+    behind,
+    digits_of,
+    glued,
+    in_column,
+)
 from checkrein_plugins.redaction.findings import Finding
-from checkrein_plugins.redaction.identities import numeric_check
 from checkrein_plugins.redaction.linear import Words
 from checkrein_plugins.redaction.validators import card_network, luhn, us_ssn
 
@@ -30,6 +36,7 @@ def _card(data: bytes, start: int, end: int) -> Finding | None:
         sure = size == 16 or (size == 15 and network in ("amex", "jcb"))
         sure = sure or (size == 14 and network == "diners")
         sure = sure or (size == 19 and network in ("visa", "unionpay"))
+        sure = sure and not in_column(data, start, end)
         if sure or _near_card(data, start):
             return Finding(start, end, "credit_card", network)
         return None
@@ -126,7 +133,7 @@ def _checks_for(shape: bytes) -> tuple[Check, ...]:
     """Which checks may take a run of this shape."""
     text = shape.decode("ascii")
     found: list[Check] = []
-    identity = numeric_check(text)
+    identity = identities.numeric_check(text)
     if identity is not None:
         found.append(identity)
     if _ANY.fullmatch(text):
@@ -150,9 +157,15 @@ def _at(data: bytes, start: int, end: int, shape: bytes) -> Finding | None:
         return None
     if data[end : end + 1].isalnum() and not phones.EXTENSION.match(behind(data, end, 12)):
         return None
+    first = checks[0]
+    if getattr(first, "func", None) is identities.first:  # its words or digits say what it is
+        found = first(data, start, end)
+        if found:
+            return found
     if data[start] in b"0(" and _ZERO.fullmatch(data, start, end):
         size = len(digits_of(data, start, end))
-        found = phones.national_phone(data, start, end) if 8 <= size <= 13 else None
+        fits = 9 <= size <= 13 or (size == 8 and b"-" in shape)
+        found = phones.national_phone(data, start, end) if fits else None
         if found:
             return found
     for check in checks:
@@ -244,15 +257,29 @@ DETECTORS = (
             rb"(?:^|[^0-9.-])0\d{1,4}\)?[ ./-](?:\d\d\d\d|\d{2,3}[ ./-]\d\d)",
             rb"\b[2-9]\d\d \d\d\d? \d\d",
             rb"(?i)(?:" + phones.WORDS + rb")[^0-9+(\x00]{0,24}[+(]{0,2}\d[\d .()/-]{5}",
-            rb"\b00[1-9]\d{0,2}[ -]\d", rb"\b8[ -]?\(?\d{3}\)?[ -]\d{3}[ -]?\d\d", rb"\(\+?\d{1,3}\) ?\d",
+            rb"\b00[1-9]\d{0,2}[ -]\d", rb"\b8[ -]?\(?\d{3}\)?[ -]\d{3}[ -]?\d\d",
+            rb"\(\+?\d{1,3}\) ?\d",
             rb"(?i)\d[ \t]{0,2}-?(?:office|fax|mobile|home|work)\b",
             rb"(?i)(?:\bssn|social|\bitin\b|taxpayer|card|visa|\bcc\b)[^0-9\x00]{1,24}\d",
+            rb"\.\d\d-\d{3}[.-]\d\d\b", rb"\b756\.\d",
+            rb"\d{4}/\d{3,4}\b",
+            rb"\b\d-\d{4}-\d", rb"\d{4}-\d\d-\d{4}\b", rb"-\d{7}-\d\b",
+            rb"\b784-\d",
+            rb"-\d{3}-\d{3}[ -]\d\d\b", rb"-\d{8}-\d\b",
+            rb"\.\d{3}\.\d{3}[-/]\d",
             rb"\b\d\d \d{3} \d{3} \d{3}\b", rb"\.\d{3}-\d\d\b",
             rb"\b(?:\d\d)?\d{6}[-+]\d{4}", rb"\b[12] \d\d \d\d ",
 
             (rb"(?i)(?:\bbsn\b|burgerservice|\bsofi|steuer|national.?id|identity.?num"
             rb"|\bid.?number|\bsin\b|social ins|\bcpf\b|tax.?num|tax.?id|insurance.?num|aadha"
-            rb"|pesel|personal.?id)[^0-9\x00]{1,20}\d"),
+            rb"|pesel|personal.?id|\bahv|\bavs\b|f.dselsn|personn|\bfnr\b|\bcpr|kennitala"
+            rb"|\bcnp\b|\btc|kimlik"
+            rb"|isikukood|asmens|\boib\b|\bnif\b|contribuinte|\begn\b|\bamka\b|svnr|sozialvers"
+            rb"|\btaj\b|teudat|israel"
+            rb"|my.?number|\bnik\b|\bktp\b|\binn\b|\biin\b|\bnhs\b|\butr\b|\btfn\b|tax file"
+            rb"|medicare|\babn\b"
+            rb"|\bacn\b|\bird\b|\brrn\b|\bnin\b|cccd|cmnd|rnokpp|\bipn\b|matricule|\bcni\b"
+            rb"|registre nat|rijksreg|\brsa id)[^0-9\x00]{1,20}\d"),
         ),
         _number,
         retry=False,

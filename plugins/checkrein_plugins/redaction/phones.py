@@ -14,7 +14,7 @@ from checkrein_plugins.redaction.linear import Words
 WORDS = (
     rb"phone|call|tel|mobile|cell|fax|sms|whatsapp|signal|dial|text me|handy|movil|m\xf3vil|reach"
     rb"|number is|registered|answer|message|office|desk|hotline|voicemail|rufnummer|numero"
-    rb"|contact|\btlf|\bpuh|\bgsm\b|anruf|rufen|appel|ligue|llam|chiam|\bring\b|portable|t\xe9l"
+    rb"|contact|\btlf|\bpuh|\bgsm\b|anruf|rufen|appel|ligue|llam|chiam|portable|t\xe9l"
     rb"|\bmob\b|\bph\b|telegram"
 )
 """Words that speak for a phone number when one stands in front of it."""
@@ -129,6 +129,8 @@ def bracketed_phone(data: bytes, start: int, end: int) -> Finding | None:
 
 def zeros_phone(data: bytes, start: int, end: int) -> Finding | None:
     """International form with 00 for the plus, in groups, or in a row beside a word."""
+    if not data.startswith(b"00", start) or data[start + 2] == 48:
+        return None
     alone = data.count(b" ", start, end) >= 2 and quiet(data, start, end)
     if not alone and not worded(data, start, end):
         return None
@@ -144,6 +146,10 @@ def russian_phone(data: bytes, start: int, end: int) -> Finding | None:
 
 def national_phone(data: bytes, start: int, end: int) -> Finding | None:
     """National forms with a leading zero: written alone, or near a word for a phone."""
+    if data[start : start + 2] == b"00":
+        return None
+    if end - start == 10 and data[end - 5] == 45 and not worded(data, start, end):
+        return None  # a postal code of the United States
     if worded(data, start, end):
         return _phone(data, start, end, "national")
     if quiet(data, start, end) and not _NO_WORDS.before(data, start, 20):

@@ -70,7 +70,7 @@ def _password_in_url(data: bytes, start: int, end: int) -> Finding | None:
     """The password of `scheme://user:password@host`."""
     at = data.rfind(b"@", start, end)
     colon = data.find(b":", data.find(b"://", start, at) + 3, at)
-    if colon < 0 or colon + 1 == at:
+    if colon < 0 or at - colon < 3:
         return None
     value = data[colon + 1 : at]
     if _PLACEHOLDER.match(value.decode("latin-1")):
@@ -102,6 +102,10 @@ _VARIABLE = re.compile(
     r"[a-z0-9_.]{0,80}"
 )
 """A word of a program or of prose, not one that somebody made up to be secret."""
+_CAMEL = re.compile(
+    r"(?:[A-Z]{1,8}[a-z]{1,20}\d{0,5}){2,8}|[a-z]{2,20}(?:[A-Z]{1,8}[a-z]{1,20}\d{0,5}){1,8}"
+)
+"""Names of classes and functions."""
 _CALL = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,80}[(\[]")
 _PLAIN = re.compile(r"[A-Za-z0-9_+=-]{20,200}")
 _NO_SECRET_KEY = re.compile(
@@ -114,7 +118,10 @@ _SEPARATED = rb"(?:[ \t]{0,4}(?:=>|:=|==?|:|\x01|>)[ \t]{0,4}|[ \t]{1,4}(?:is:?[
 _IN_VALUE = rb"[\"'](?:,[ \t]{0,2})?[ \t]{0,4}[\"']?value[\"']?[ \t]{0,2}[=:][ \t]{0,2}"
 """`key="ApiKey" value="..."` and `{"name": "API_KEY", "value": "..."}`."""
 _NAME = re.compile(
-    rb"(?i)[?&;]?[a-z_-]{2,12}(?: key)?[a-z0-9_.-]{0,24}(?:" + _IN_VALUE + rb"|[\"'`]?" + _SEPARATED
+    rb"(?i)[?&;]?[a-z_-]{2,12}(?: key)?[a-z0-9_.-]{0,24}(?:"
+    + _IN_VALUE
+    + rb"|[\"'`]?"
+    + _SEPARATED
     + rb")(?:(?:bearer|basic|token)[ \t]{1,4})?[\"'`]?"
 )
 _FRONT = re.compile(rb"[A-Za-z0-9_.$-]{0,40}\Z")
@@ -154,6 +161,8 @@ def _secret_like(value: str, key: bytes, quoted: bool, environment: bool) -> boo
         return size >= 20 and (strong or b"token" in key)
     if _IDENTIFIER.fullmatch(value) and ("_" in value or "." in value) and value.islower():
         return False
+    if _CAMEL.fullmatch(value) and sum(map(str.isdigit, value)) <= size // 5:
+        return False
     return kinds >= 2 and entropy(value) >= (3.2 if strong else 3.7)
 
 
@@ -179,7 +188,7 @@ def _keyed(data: bytes, start: int, end: int) -> Finding | None:
     value = data[at:end].decode("latin-1")
     if not quoted and not _SEPARATOR.search(key):
         # "password Tr0ub4dor": without a sign in between it has to look like nothing else.
-        if not any(char.isdigit() for char in value):
+        if not any(char.isdigit() for char in value) or not _WHOLE_NAME.search(key):
             return None
     if not quoted:
         following = _PARAMETER.search(value)
@@ -193,6 +202,11 @@ def _keyed(data: bytes, start: int, end: int) -> Finding | None:
     return Finding(at, end, "secret", "keyed")
 
 
+_WHOLE_NAME = re.compile(
+    rb"(?:password|passwd|passphrase|pass|pwd|secret|token|key|credential|bearer|basic"
+    rb"|authorization)s?"
+    rb"[ \t]{1,4}(?:is:?[ \t]{1,2})?(?:(?:bearer|basic|token)[ \t]{1,4})?[\"'`]?\Z"
+)
 _SEPARATOR = re.compile(rb"[=:\x01>]")
 
 
@@ -233,16 +247,19 @@ DETECTORS = (
         rb"|\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{20,}|\.atlasv1\.[A-Za-z0-9_-]{20,}"
         rb"|\.[a-f0-9]{64}|_mmk\b)"
         rb"|[A-Za-z0-9_~.]{3}\dQ~[A-Za-z0-9_~.-]{31,34}"
-        rb"|[0-9a-f]{32}-[0-9a-f]{8}-[0-9a-f]{8}\b|\b[12][A-Za-z0-9]{26}_[A-Za-z0-9]{20,22}\b"
-        rb"|access_token\$[a-z]{7,10}\$[0-9a-z]{16}\$[0-9a-f]{32}|00D[A-Za-z0-9]{12,15}![A-Za-z0-9._]{60,160}"
+        rb"|[0-9a-f]{32}-[0-9a-f]{8}-[0-9a-f]{8}\b"
+        rb"|access_token\$[a-z]{7,10}\$[0-9a-z]{16}\$[0-9a-f]{32}"
+        rb"|00D[A-Za-z0-9]{12,15}![A-Za-z0-9._]{60,160}"
         rb"|\bA{20,22}[A-Za-z0-9%]{60,120}|[a-z0-9]{10}msh[a-z0-9]{15}p1[a-z0-9]{6}jsn[a-z0-9]{12}"
-        rb"|\b\d{13,17}\|[A-Za-z0-9_-]{27}\b|\b0\.[a-f0-9-]{36}\.[A-Za-z0-9]{30}:[A-Za-z0-9+/]{22}==",
+        rb"|\b\d{13,17}\|[A-Za-z0-9_-]{27}\b"
+        rb"|\b0\.[a-f0-9-]{36}\.[A-Za-z0-9]{30}:[A-Za-z0-9+/]{22}==",
         (rb":AA[A-Za-z0-9_-]{8}", rb"[0-9a-f]{8}-us\d", rb"\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{12}",
         rb"AZDO[A-Za-z0-9]{4}\b", rb"JQQJ9[A-Za-z0-9]{8}",
         rb"\.atlasv1\.", rb"\bpat[A-Za-z0-9]{14}\.",
-            rb"\dQ~", rb"_mmk\b", rb"[0-9a-f]{8}-[0-9a-f]{8}-[0-9a-f]{8}\b",
-            rb"[A-Za-z0-9]{16}_[A-Za-z0-9]{20,22}\b", rb"access_token\$", rb"\b00D[A-Za-z0-9]{12,15}!",
-            rb"\bA{20}", rb"\d{8}\|[A-Za-z0-9_-]{16}", rb"p1[a-z0-9]{6}jsn", rb"\.[A-Za-z0-9]{30}:"),
+            rb"\dQ~", rb"_mmk\b", rb"-[0-9a-f]{8}-[0-9a-f]{8}\b", rb"access_token\$",
+            rb"\b00D[A-Za-z0-9]{4}",
+            rb"\bA{20}", rb"\d{4}\|[A-Za-z0-9_-]{4}", rb"[a-z0-9]jsn[a-z0-9]{4}",
+            rb"\b0\.[a-f0-9]{8}-"),
         _token,
         retry=False,
     ),
@@ -272,7 +289,8 @@ DETECTORS = (
         rb"(?:\"[^\s\"\x00\x01\xd7]{6,}|'[^\s'\"\x00\x01\xd7]{6,}|`[^\s`\"\x00\x01\xd7]{6,}"
         rb"|[^\s\"'`,;<>\x00\x01\xd7]{6,})",
         ((rb"(?i)passw|passph|pass[\"']?[:=]|pwd|secret|token|api[_ .-]?key|access[_ .-]?key"
-        rb"|account.?key|private.?key|signing.?key|encryption.?key|credential|authoriz|bearer|[_-]key\b|[?&]sig="
+        rb"|account.?key|private.?key|signing.?key|encryption.?key|credential|authoriz|bearer"
+        rb"|[_-]key\b|[?&]sig="
         rb"|-signature="),),
         _keyed,
         lookback=True,
@@ -280,7 +298,8 @@ DETECTORS = (
     Detector(
         "login", frozenset({"secret"}),
         rb"\b(?:curl|wget|sshpass|docker login|mysql|mysqldump|smbclient|ldapsearch|redis-cli)"
-        rb" [^\n\"\x00\xd7]{0,80}?(?:-u|--user|-p|--password|-w|-a)[ =]{0,2}[\"']?[^\s\"'\x00\xd7]{6,128}",
+        rb" [^\n\"\x00\xd7]{0,80}?(?:-u|--user|-p|--password|-w"
+        rb"|-a)[ =]{0,2}[\"']?[^\s\"'\x00\xd7]{6,128}",
         (rb"\b(?:curl|wget|sshpass|docker login|mysql|mysqldump|smbclient|ldapsearch|redis-cli) ",),
         _login,
         lookback=True,

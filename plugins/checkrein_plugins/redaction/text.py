@@ -23,9 +23,16 @@ from checkrein_plugins.redaction.shadow import plain, shadow
 @functools.lru_cache(maxsize=64)
 def engine_for(categories: frozenset[str]) -> Engine:
     """The engine for a set of categories; one for all who ask for the same."""
-    from checkrein_plugins.redaction import addresses, iban, identities, numbers, secrets
+    from checkrein_plugins.redaction import (
+        addresses,
+        iban,
+        identities,
+        numbers,
+        passports,
+        secrets,
+    )
 
-    modules = (numbers, iban, addresses, secrets, identities)
+    modules = (numbers, iban, addresses, secrets, identities, passports)
     return Engine((row for module in modules for row in module.DETECTORS), categories)
 
 

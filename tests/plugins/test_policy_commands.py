@@ -121,6 +121,47 @@ def test_check_looks_through_a_whole_configuration(run):
     assert any("warning no tool that is known here is called 'delivr'" in text for text in texts)
 
 
+APP = """
+from checkrein import Rein
+
+def pay(amount, to="x"): ...
+def anything(**given): ...
+
+def rein():
+    made = Rein(store="memory:")
+    made.declare("pay", pay)
+    made.declare("anything", anything)
+    return made
+"""
+
+
+def test_check_refuses_arguments_that_the_tool_does_not_take(run, monkeypatch):
+    monkeypatch.syspath_prepend(run.folder)
+    write(run.folder, "desk_app.py", APP)
+    policy = write(
+        run.folder, "p.toml",
+        '[[rules]]\ntool = "pay"\naction = "BLOCK"\nwhen = "args.amuont > 5"\n'
+        '[[rules]]\ntool = "anything"\naction = "BLOCK"\nwhen = "args.amuont > 5"\n'
+        '[[rules]]\ntool = "p*"\naction = "BLOCK"\nwhen = "args.amonut > 5"\n'
+        '[[rules]]\ntool = "pay"\naction = "BLOCK"\nwhen = "args.amount > 5"\n',
+    )  # fmt: skip
+    code, told = run.json("check", policy, "--app", "desk_app:rein")
+    assert code == 1
+    assert [(f["line"], f["level"]) for f in told["faults"]] == [(4, "error"), (12, "warning")]
+    assert "amuont is no argument of pay (did you mean 'amount'?)" in told["faults"][0]["text"]
+    write(
+        run.folder, "checkrein.toml",
+        'app = "desk_app:rein"\n[plugins.scope]\nrules = [\n'
+        '  { tool = "Pay", arguments = { "tos.name" = { allow = ["x"] } } },\n'
+        '  { tool = "anything", arguments = { amuont = { maximum = 5 } } },\n]\n',
+    )  # fmt: skip
+    code, told = run.json("check")
+    assert code == 1
+    (fault,) = told["faults"]
+    assert (fault["level"], fault["line"]) == ("error", 3)  # where the rules begin
+    assert fault["text"].startswith("tos is no argument of Pay")
+
+
 def test_check_takes_the_policy_of_the_demo_and_the_examples(run):
     write(run.folder, "checkrein.toml", DEMO)
     assert run("check")[0] == 0

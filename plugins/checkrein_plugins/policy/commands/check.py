@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from checkrein import _config_file
 from checkrein._config_file import Document, Key
 from checkrein._config_model import near
-from checkrein.call import ToolInfo
 from checkrein.cli._output import Out, counted
 from checkrein.cli._place import JsonOption, Place, command
 from checkrein.errors import ConfigError
+from checkrein.tools import Tool
 from checkrein_plugins._patterns import fold, is_glob
+from checkrein_plugins._patterns import names as folded_names
 from checkrein_plugins.policy.commands.subject import is_policy
 from checkrein_plugins.policy.faults import Fault, fault, from_error, ordered
 from checkrein_plugins.policy.layers import Layer, patterns, read_layers
 from checkrein_plugins.policy.shape import json_schema
+
+Tools: TypeAlias = "dict[str, frozenset[str] | None]"
+"""By name of a tool: the arguments that it takes; None where that is not known."""
 
 Files = Annotated[
     list[Path] | None,
@@ -76,7 +80,7 @@ def _configuration(document: Document, place: Place) -> Iterator[Fault]:
     except ConfigError as error:
         yield from_error(document, error)
         return
-    tools = {name: ToolInfo(name, schema=tool.json_schema) for name, tool in settings.tools.items()}
+    tools = {name: _of_schema(tool.json_schema) for name, tool in settings.tools.items()}
     tools |= _tools(Place(document.path, place.app, None))
     for name, options in settings.plugins.items():
         if policy.used(name, options) == "policy":
@@ -101,6 +105,12 @@ def _configuration(document: Document, place: Place) -> Iterator[Fault]:
             if isinstance(rule, dict) and isinstance(rule.get("tool"), (str, list)):
                 key: Key = ("plugins", name, "rules", index, "tool")
                 yield from _unknown(document, key, patterns(rule["tool"]), tools)
+                arguments = rule.get("arguments")
+                if isinstance(arguments, dict):
+                    key = (*key[:-1], "arguments")
+                    listed = patterns(rule["tool"])
+                    heads = {name: str(name).partition(".")[0] for name in arguments}
+                    yield from _untaken(document, key, listed, heads, tools)
 
 
 def _named(options: dict[str, Any]) -> tuple[list[Any], list[Any]]:
@@ -113,18 +123,32 @@ def _named(options: dict[str, Any]) -> tuple[list[Any], list[Any]]:
     ) else []
 
 
-def _tools(place: Place) -> dict[str, ToolInfo]:
+def _tools(place: Place) -> Tools:
     """The application's tools, where it is named; else those that a configuration declares."""
     if place.app_name() is not None:
         with place.acting() as rein:
-            return {tool.info.name: tool.info for tool in rein.tools}
+            return {tool.info.name: _of_tool(tool) for tool in rein.tools}
     found = place.document()
     if found is None:
         return {}
-    return {name: ToolInfo(name, schema=t.json_schema) for name, t in found[1].tools.items()}
+    return {name: _of_schema(t.json_schema) for name, t in found[1].tools.items()}
 
 
-def _against_tools(layers: Sequence[Layer], tools: dict[str, ToolInfo]) -> Iterator[Fault]:
+def _of_tool(tool: Tool) -> frozenset[str] | None:
+    # One that takes any name takes this one too.
+    if not tool.signature_known or tool.takes("?"):
+        return _of_schema(tool.info.schema)
+    return frozenset(tool.parameters)
+
+
+def _of_schema(schema: Mapping[str, Any] | None) -> frozenset[str] | None:
+    if schema is None or schema.get("additionalProperties") is not False:
+        return None
+    properties = schema.get("properties")
+    return frozenset(properties) if isinstance(properties, dict) else None
+
+
+def _against_tools(layers: Sequence[Layer], tools: Tools) -> Iterator[Fault]:
     if not tools:
         return
     for layer in layers:
@@ -132,15 +156,17 @@ def _against_tools(layers: Sequence[Layer], tools: dict[str, ToolInfo]) -> Itera
             if "tool" in rule.settings.kinds:
                 key = (*rule.key, "tool")
                 yield from _unknown(layer.document, key, rule.globs, tools)
-                yield from _unknown_arguments(layer, rule, tools)
+                if rule.condition is not None:
+                    key = (*rule.key, "when")
+                    for argument in sorted(rule.condition.arguments()):
+                        named = {None: argument}
+                        yield from _untaken(layer.document, key, rule.globs, named, tools)
         for name, counter in layer.counters.items():
             listed = patterns(counter.settings.tool)
             yield from _unknown(layer.document, ("counters", name, "tool"), listed, tools)
 
 
-def _unknown(
-    document: Document, key: Key, listed: Sequence[str], tools: dict[str, ToolInfo]
-) -> Iterator[Fault]:
+def _unknown(document: Document, key: Key, listed: Sequence[str], tools: Tools) -> Iterator[Fault]:
     if not tools:
         return
     folded = {fold(name).replace("_", "") for name in tools}
@@ -150,22 +176,23 @@ def _unknown(
             yield fault(document, key, text, "warning")
 
 
-def _unknown_arguments(layer: Layer, rule: Any, tools: dict[str, ToolInfo]) -> Iterator[Fault]:
-    if rule.condition is None:
+def _untaken(
+    document: Document, key: Key, listed: Sequence[str], names: Mapping[Any, str], tools: Tools
+) -> Iterator[Fault]:
+    """Arguments that no tool takes which a rule is about. `names`: by their own part of the key.
+
+    An error where the rule names its tools; through a glob other tools may be meant.
+    """
+    about = folded_names(listed)
+    known = [arguments for name, arguments in tools.items() if about(name)]
+    if not known or None in known:
         return
-    known = [
-        set(info.schema["properties"])
-        for name, info in tools.items()
-        if rule.about(name)
-        and info.schema is not None
-        and isinstance(info.schema.get("properties"), dict)
-        and info.schema.get("additionalProperties") is False
-    ]
-    for argument in sorted(rule.condition.arguments()):
-        if known and not any(argument in names for names in known):
-            every = sorted(set().union(*known))
-            text = f"args.{argument} is no argument of these tools{near(argument, every)}"
-            yield fault(layer.document, (*rule.key, "when"), text, "warning")
+    every = sorted(frozenset[str]().union(*(names or () for names in known)))
+    level: Literal["error", "warning"] = "warning" if any(map(is_glob, listed)) else "error"
+    for part, name in names.items():
+        if name not in every:
+            text = f"{name} is no argument of {', '.join(listed)}{near(name, every)}"
+            yield fault(document, (*key, part) if part is not None else key, text, level)
 
 
 def schema(json: JsonOption = True) -> int:  # noqa: ARG001 - it is JSON, whatever is asked for

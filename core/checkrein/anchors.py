@@ -160,7 +160,7 @@ def _write(store: Store, body: dict[str, Any], number: int) -> None:
     event = NewEvent(KIND, "", int(body["at"]), body)
     # Two signers at once: the row with the number is there already for the slower one.
     put = Put(KIND, str(number), "signed", {}, ANCHORS, if_state=("",))
-    begin = SessionPut(create=True, body={"agent": "checkrein"})
+    begin = SessionPut(create=True, state="COMPLETED", body={"agent": "checkrein"})
     missing = store.session(ANCHORS) is None
     batch = Batch(ANCHORS, (event,), event.at, puts=(put,), durable=True)
     batch.session_put = begin if missing else None

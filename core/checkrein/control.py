@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from checkrein.codec import dumps, encode
 from checkrein.errors import ConfigError, Conflict, Unencodable
 from checkrein.store import Batch, SessionPut, SessionRow
+from checkrein.store._rules import ANCHORS
 
 if TYPE_CHECKING:
     from checkrein.rein import Rein
@@ -139,12 +140,16 @@ class Control:
 
     # -- the end of what is kept
 
-    def forget(self, older_than: float, *, payloads_only: bool) -> Forgotten:
+    def forget(
+        self, older_than: float, *, payloads_only: bool, user: str | None = None
+    ) -> Forgotten:
         """Delete what sessions left that ended `older_than` seconds ago; chains still verify."""
         limit = self.rein.clock() - round(older_than * 1e6)
         sessions = payloads = 0
         for row in list(self.rows()):
             if row.updated >= limit or row.state == "ACTIVE" or row.rollback == "rolling_back":
+                continue
+            if row.id == ANCHORS or (user is not None and row.body.get("user") != user):
                 continue
             doubt = self.store.record("doubt", row.id)
             if doubt is not None and doubt.state == "open":

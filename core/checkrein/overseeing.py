@@ -86,11 +86,14 @@ class Overseeing(Assembly):
         """
         return self.control.restart(session_id)
 
-    def forget(self, *, older_than: float, payloads_only: bool = False) -> Forgotten:
+    def forget(
+        self, *, older_than: float = 0.0, payloads_only: bool = False, user: str | None = None
+    ) -> Forgotten:
         """Delete what sessions left that ended more than `older_than` seconds ago.
 
         Their rows stay, and every chain still verifies. `payloads_only`: exact arguments, results
-        and undo plans go, the timeline stays. Sessions that are open or in doubt are left alone.
+        and undo plans go, the timeline stays. `user`: only sessions of this person. Sessions that
+        are open or in doubt are left alone.
         """
         check_numbers({"older_than": older_than})
-        return self.control.forget(older_than, payloads_only=payloads_only)
+        return self.control.forget(older_than, payloads_only=payloads_only, user=user)

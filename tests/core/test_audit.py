@@ -293,3 +293,38 @@ def test_export_as_lines_and_as_csv(rein, path, tmp_path):
     assert "--format xml: jsonl or csv" in command(path, "export", "--format", "xml").stderr
     done = command(path, "export", "-o", tmp_path / "no" / "x")
     assert "x cannot be written: No such file" in done.stderr
+
+
+# -- erasure
+
+
+def test_a_person_is_erased_and_everything_still_verifies(path, tmp_path):
+    clock = Clock()
+    with Rein(store=f"sqlite:///{path}", clock=clock) as rein:
+        ids = {}
+        for user in ("ann", "bob"):
+            with rein.session(user=user) as session:
+                rein.call(str.upper, f"letter of {user}")
+            ids[user] = session.id
+        SIGNER.anchor(rein.store, rein.clock)
+        clock.advance(1)
+        done = rein.forget(user="ann", payloads_only=True)
+        assert (done.sessions, done.payloads) == (1, 2)
+        assert rein.read(ids["bob"]).result(call_of(rein, ids["bob"])) == "LETTER OF BOB"
+        with pytest.raises(Conflict, match="no recorded result"):
+            rein.read(ids["ann"]).result(call_of(rein, ids["ann"]))
+        assert all(rein.store.verify(id) is None for id in ids.values())
+        assert check(rein).faults == []
+        assert rein.forget(user="ann").sessions == 1
+        assert "letter of ann" not in json.dumps(list(export.rows(rein.store)))
+        assert check(rein).faults == []
+        assert check(rein).forgotten == 1
+    done = subprocess.run(
+        [sys.executable, "-m", "checkrein", "forget", "--store", f"sqlite:///{path}"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "name what to forget" in done.stderr
+
+
+def call_of(rein, session):
+    return rein.store.events(session=session, kinds=("intent",))[0].call

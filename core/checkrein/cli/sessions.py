@@ -121,18 +121,25 @@ def forget(
     place: Place,
     out: Out,
     older_than: Annotated[
-        str, typer.Option("--older-than", metavar="TIME", help="Ended so long ago: 30d, 12h, 90m.")
-    ],
+        str | None,
+        typer.Option("--older-than", metavar="TIME", help="Ended so long ago: 30d, 12h, 90m."),
+    ] = None,
+    person: Annotated[
+        str | None, typer.Option("--user", metavar="NAME", help="Only sessions of this person.")
+    ] = None,
     payloads: Annotated[
         bool, typer.Option("--payloads", help="Only exact values; the timelines stay.")
     ] = False,
 ) -> int:
     """Delete what sessions left that ended long ago; chains still verify."""
+    if older_than is None and person is None:
+        raise ConfigError("name what to forget: --older-than TIME, --user NAME, or both")
+    older_than = older_than or "0s"
     number, unit = older_than[:-1], _UNITS.get(older_than[-1:])
     if unit is None or not number.isdecimal():
         raise ConfigError(f"--older-than {older_than}: write 30d, 12h, 90m or 45s")
     with place.looking() as rein:
-        done = rein.forget(older_than=int(number) * unit, payloads_only=payloads)
+        done = rein.forget(older_than=int(number) * unit, payloads_only=payloads, user=person)
     out.document({"sessions": done.sessions, "payloads": done.payloads, "files": done.files})
     what = f"{counted(done.payloads, 'payload')} erased" if payloads else "forgotten"
     out.line(f"{counted(done.sessions, 'session')}: {what}; {counted(done.files, 'file')} removed")

@@ -32,6 +32,10 @@ class Behind(Protocol):
         """A value that the target gave, as users may have it."""
         ...
 
+    def reference(self) -> tuple[str, str, str]:
+        """What a pickled stand-in is. Raises `ConfigError` where it cannot be found again."""
+        ...
+
     def twin(self, target: Any) -> Any:
         """A proxy of a copy of the target."""
         ...
@@ -67,13 +71,15 @@ class Proxy:
         return mine.twin(copy.deepcopy(mine.target, memo))
 
     def __reduce_ex__(self, *args: Any) -> Any:
-        raise ConfigError(
-            "a wrapped client cannot be pickled: what is loaded would not be supervised; "
-            "wrap a client of its own in the other process"
-        )
+        from checkrein._wrapped import rebound
+
+        # A reference: where the same client is wrapped it is that stand-in, and elsewhere nothing.
+        return rebound, behind(self).reference()
 
     __reduce__: Any = __reduce_ex__
-    __getstate__: Any = __reduce_ex__
+
+    def __getstate__(self) -> Any:
+        raise ConfigError("a wrapped client gives nobody its state")
 
 
 _slot: Any = vars(Proxy)["_behind"]

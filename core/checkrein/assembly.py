@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from checkrein.rollback import Rollbacks
     from checkrein.standing import Standings
     from checkrein.waiters import Waiters
-    from checkrein.wrap import RequiresApproval
+    from checkrein.wrap import RequiresApproval, RetryTransient
 
 
 class Assembly:
@@ -148,6 +148,7 @@ class Assembly:
         self._lock = Lock()
         self._closed = False
         self._requires_approval: RequiresApproval | None = None
+        self._retry: RetryTransient | None = None
         self.configured: dict[str, tuple[str, dict[str, object]]] = {}
         """Installed name and arguments of the plugins that a configuration names."""
         try:
@@ -300,6 +301,11 @@ class Assembly:
         # What still ran on the portal is cancelled, and recorded as that.
         self.portal.close()
         self.store.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
 
     def __enter__(self) -> Self:
         return self

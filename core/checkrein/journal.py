@@ -5,6 +5,7 @@ Kinds of events
     session_stopped, session_paused, session_continued, session_forgotten, payload
     intent       a call is about to run; its holds are taken in the same transaction
     outcome      what became of that attempt; settles its holds; carries the undo plan
+    consumed     how a generator of a wrapped client ended: its items, its error
     late         the result of an attempt that was given up, when it came after all
     answered     a call that did not run because a plugin answered it
     denied       a call that did not run because a check, a person or a limit said no

@@ -15,7 +15,7 @@ _VERBS: dict[Operation, tuple[str, ...]] = {
     "read": (
         "get", "list", "retrieve", "search", "read", "fetch", "find", "describe", "count",
         "exists", "head", "show", "view", "iter", "is", "has", "lookup", "peek", "download",
-        "generate", "select", "query", "scan", "info", "history",
+        "select", "scan",
     ),
     "delete": (
         "delete", "del", "remove", "destroy", "drop", "purge", "clear", "erase", "cancel",

@@ -195,27 +195,63 @@ class Rein(Models, Overseeing):
         account: str | None = None,
         requires_approval: Sequence[str] = (),
         retryable: Sequence[str] = (),
+        table: Path | str | Mapping[str, Any] | None = None,
+        record_reads: bool = False,
+        on_capture: Literal["refuse", "ask", "go_on"] = "refuse",
+        ask_irreversible: bool = False,
     ) -> T:
         """An SDK client whose methods, at any depth, are supervised calls.
 
-        Tool names are `connector.path.to.method` (`connector[account].path` with an account).
-        Raises `ConfigError` for a second client under one name.
+        Tool names are `connector.path.to.method` (`connector[account].path` with an account). What
+        is known of the SDK comes from the installed connector of that name, or from `table`.
+        `retryable` methods are tried again after transient errors, with one idempotency key.
+        `on_capture`: what happens where the state before a change cannot be read.
+        `ask_irreversible`: a person is asked before what nothing can undo. Reads are recorded only
+        with `record_reads`, or where plugins look at calls. Raises `ConfigError` for a second
+        client under one name, and for a table that does not fit the client.
         """
         from checkrein.wrap import wrap
 
-        return cast("T", wrap(self, client, connector, account, requires_approval, retryable))
+        return cast(
+            "T",
+            wrap(
+                self, client, connector, account, requires_approval, retryable, table,
+                record_reads, on_capture, ask_irreversible,
+            ),
+        )  # fmt: skip
 
-    def require_approval(self, patterns: Iterable[str]) -> None:
-        """Ask a person before every call of a tool whose whole name matches a pattern."""
+    def retry(self, patterns: Iterable[str]) -> None:
+        """Try calls of tools again whose whole name matches, after transient errors."""
+        if self._retry is None:
+            from checkrein.wrap import RetryTransient
+
+            self._retry = RetryTransient()
+            self._add(self._retry.name, self._retry)
+        self._retry.patterns.extend(patterns)
+
+    def _add(self, name: str, plugin: object) -> None:
+        self.plugins.add(name, plugin)
+        self.engine.take(self.plugins.chains)
+        self.plain.take()
+
+    def looked_at(self) -> bool:
+        """Whether plugins look at calls, beside the guards that wrapped clients bring."""
+        own = (self._requires_approval, self._retry)
+        return self.engine.hooked and any(plugin not in own for _, plugin in self.plugins)
+
+    def require_approval(self, patterns: Iterable[str], irreversible: Iterable[str] = ()) -> None:
+        """Ask a person before every call of a tool whose whole name matches a pattern.
+
+        `irreversible`: beginnings of names, of which what cannot be undone is asked about.
+        """
         guard = self._requires_approval
         if guard is None:
             from checkrein.wrap import RequiresApproval
 
             guard = self._requires_approval = RequiresApproval()
-            self.plugins.add(guard.name, guard)
-            self.engine.take(self.plugins.chains)
-            self.plain.take()
+            self._add(guard.name, guard)
         guard.patterns.extend(patterns)
+        guard.irreversible.extend(irreversible)
 
     # -- undo
 

@@ -15,9 +15,9 @@ from typing import Any, Literal, Self
 from pydantic import StrictBool, model_validator
 
 from checkrein.errors import ConfigError
+from checkrein.transient import TRANSIENT
 from checkrein_plugins._config import Settings, Text
 from checkrein_plugins.guardrails.urls import UrlGuard
-from checkrein_plugins.resilience._errors import TRANSIENT
 
 TRIES = 3
 PAUSE = 0.5

@@ -151,7 +151,7 @@ def wrapped(rein: Rein, **settings: Any) -> tuple[Client, Client]:
 
 
 def test_methods_at_any_depth_are_supervised(rein: Rein) -> None:
-    client, shop = wrapped(rein)
+    client, shop = wrapped(rein, record_reads=True)
     with rein.session() as session:
         customer = shop.customers.create("ada", {"vip": True})
         customer.rename("Ada").rename("Ada L")
@@ -248,7 +248,7 @@ def test_reads_are_known_by_their_words(rein: Rein) -> None:
     ]  # fmt: skip
     assert [effect_of_name(n) for n in reads] == ["read"] * len(reads)
     assert [effect_of_name(n) for n in writes] == ["write"] * len(writes)
-    _, shop = wrapped(rein)
+    _, shop = wrapped(rein, record_reads=True)
     rein.declare("shop.customers.retrieve", effect="egress")
     with rein.session() as session:
         shop.customers.list(limit=1)
@@ -512,16 +512,30 @@ def test_a_copy_is_supervised(rein: Rein, how: Callable[[Any], Any]) -> None:
     assert (client.log == ["-a"]) == (how is copy.copy)
 
 
-def test_pickles_are_refused(rein: Rein) -> None:
+def test_a_pickle_is_a_reference(rein: Rein) -> None:
     _, shop = wrapped(rein)
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
-        with pytest.raises(errors.ConfigError, match="cannot be pickled"):
-            pickle.dumps(shop, protocol)
+        for proxy in (shop, shop.customers):
+            dumped = pickle.dumps(proxy, protocol)
+            assert pickle.loads(dumped) is proxy and b"sk" not in dumped
+    with pytest.raises(errors.ConfigError, match="cannot be pickled"):
+        pickle.dumps(shop.customers["x"])
+    dumped = pickle.dumps(shop)
+    with Rein() as other:
+        _, second = wrapped(other)
+        with pytest.raises(errors.ConfigError, match="more than one"):
+            pickle.loads(dumped)
+        with other.session():
+            assert pickle.loads(dumped) is second
+    del second
+    other_name = dumped.replace(b"shop", b"shed")
+    with pytest.raises(errors.ConfigError, match="no client is wrapped as shed"):
+        pickle.loads(other_name)
 
 
 def test_proxies_as_arguments(rein: Rein) -> None:
     """The client gets its own objects back, and the journal their class only."""
-    client, shop = wrapped(rein)
+    client, shop = wrapped(rein, record_reads=True)
     taken: list[Any] = []
     client.take = lambda one, *many, **named: taken.append((one, many, named))  # type: ignore[attr-defined]
     customer = Customer(client.customers, "x")
@@ -557,3 +571,241 @@ def test_a_connection_of_the_standard_library(rein: Rein) -> None:
         "db.execute", "db.cursor", "db.Cursor.execute", "db.Cursor.execute",
     ]  # fmt: skip
     real.close()
+
+
+# -- generators, recorded when they are consumed
+
+
+def test_generators_are_recorded_when_they_are_consumed(rein: Rein) -> None:
+    client, shop = wrapped(rein)
+
+    def sweep(many: int) -> Iterator[Customer]:
+        for n in range(many):
+            client.log.append(f"swept {n}")
+            yield Customer(client.customers, f"c{n}")
+
+    def fail() -> Iterator[int]:
+        yield 1
+        raise NotFound
+
+    client.sweep, client.fail = sweep, fail  # type: ignore[attr-defined]
+    made: Any = shop
+    with rein.session() as first:
+        never, later = made.sweep(2), made.sweep(3)
+        assert inspect.isgenerator(later) and inspect.isgeneratorfunction(made.sweep)
+        del never
+    assert names(rein, first.id) == [] and client.log == []
+    with rein.session() as second:
+        assert [c.id for c in later] == ["c0", "c1", "c2"]
+        for found in made.sweep(9):
+            found.delete()
+            break
+        with pytest.raises(NotFound):
+            list(made.fail())
+        assert list(made.sweep(0)) == []
+    assert names(rein, second.id) == [
+        "shop.sweep", "shop.sweep", "shop.Customer.delete", "shop.fail", "shop.sweep",
+    ]  # fmt: skip
+    ended = [(e.view["items"], e.view["ended"]) for e in second.events() if e.kind == "consumed"]
+    assert ended == [(3, "whole"), (1, "closed"), (1, "NotFound"), (0, "whole")]
+    rein.stop(second.id)
+    with rein.session() as third:
+        rein.stop(third.id)
+        with pytest.raises(errors.SessionClosed):
+            list(made.sweep(1))
+    assert client.log[-1] == "-c0"
+
+
+def test_async_generators_are_recorded_when_they_are_consumed(rein: Rein) -> None:
+    client, shop = wrapped(rein)
+
+    async def sweep(many: int) -> AsyncIterator[Customer]:
+        for n in range(many):
+            client.log.append(f"swept {n}")
+            yield Customer(client.customers, f"c{n}")
+
+    client.sweep = sweep  # type: ignore[attr-defined]
+    made: Any = shop
+
+    async def run() -> Any:
+        later = made.sweep(2)
+        async with rein.session() as session:
+            assert [c.id async for c in later] == ["c0", "c1"]
+            async for found in made.sweep(5):
+                found.delete()
+                break
+        return session
+
+    session = asyncio.run(run())
+    assert names(rein, session.id) == ["shop.sweep", "shop.sweep", "shop.Customer.delete"]
+    assert client.log == ["swept 0", "swept 1", "swept 0", "-c0"]
+
+
+# -- reads
+
+
+def test_reads_are_not_recorded_and_yet_stopped(rein: Rein) -> None:
+    _, shop = wrapped(rein)
+    with rein.session() as session:
+        assert len(shop.customers.list(3)) == 3
+        assert names(rein, session.id) == []
+        rein.pause(session.id)
+        with pytest.raises(errors.Paused):
+            shop.customers.list(3)
+        rein.stop(session.id)
+        with pytest.raises(errors.Halted):
+            shop.customers.list(3)
+
+    class Looks(Plugin):
+        def pre_call(self, call: Call) -> Deny | None:
+            return Deny("no") if call.name.endswith(".list") else None
+
+    with Rein([Looks()], on_error="keep") as looked:
+        _, shop = wrapped(looked)
+        with looked.session() as session:
+            with pytest.raises(errors.Denied):
+                shop.customers.list(3)
+            shop.customers.retrieve("a")
+        assert names(looked, session.id) == ["shop.customers.retrieve"]
+
+
+# -- a connector's table
+
+
+TABLE: dict[str, Any] = {
+    "connector": "shop", "package": "shop", "tested": "1", "client": "shop:Client",
+    "classes": {"Customer": {"type": f"{__name__}:Customer", "locator": "customers.retrieve(id)"}},
+    "methods": {
+        "customers.create": {
+            "operation": "create", "undo": "customers.delete(result.id, reason='undo')",
+            "idempotency": "params.key",
+        },
+        "customers.acreate": {"operation": "create", "undo": "Customer.delete(result.locator)"},
+        "customers.delete": {"operation": "delete", "undo": "none", "why": "it is gone"},
+        "Customer.rename": {
+            "operation": "update", "undo": "Customer.rename(self, before)",
+            "before": "customers.label(self)",
+        },
+        "Customer.delete": {"operation": "delete", "undo": "none"},
+    },
+}  # fmt: skip
+
+
+def tabled(rein: Rein, **settings: Any) -> tuple[Client, Any]:
+    client = Client()
+    client.customers.label = lambda self: "the old name"  # type: ignore[attr-defined]
+    return client, rein.wrap(client, connector="shop", table=TABLE, **settings)
+
+
+def test_a_table_says_how_calls_are_undone(go: Any, rein: Rein) -> None:
+    client, shop = tabled(rein)
+    with rein.session() as session:
+        shop.customers.create("ada", {"vip": True})
+        asyncio.run(shop.customers.acreate("bob"))
+        shop.customers.retrieve("eve").rename("Eve")
+        shop.customers.delete("x")
+    assert go.run(rein, "rollback", session.id).summary() == (
+        "rollback: 1 not_undoable, 3 undone; left: shop.customers.delete "
+        + next(e.call for e in session.events() if e.view.get("name") == "shop.customers.delete")
+    )
+    assert client.log == [
+        "+ada", "+bob", "eve=Eve", "-x", "eve=the old name", "-cus_bob", "-cus_ada",
+    ]  # fmt: skip
+    views = [e.view for e in session.events() if e.kind == "intent" and e.view["kind"] == "tool"]
+    assert [(v["name"], v["operation"]) for v in views] == [
+        ("shop.customers.create", "create"), ("shop.customers.acreate", "create"),
+        ("shop.Customer.rename", "update"), ("shop.customers.delete", "delete"),
+    ]  # fmt: skip
+    assert views[2]["arguments"]["self"] == "customers.retrieve('eve')"
+    assert views[2]["before"] == "the old name" and views[3]["irreversible"] == "it is gone"
+
+
+def test_an_object_is_found_again_by_another_process(tmp_path: Any) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    with Rein(store=url, on_error="keep") as rein, rein.session() as session:
+        _, shop = tabled(rein)
+        shop.customers.retrieve("eve").rename("Eve")
+        dumped = pickle.dumps(shop.customers.retrieve("eve"))
+    with Rein(store=url) as other:
+        client, _ = tabled(other)
+        report = other.rollback(session.id)
+        assert report is not None and report.complete and client.log == ["eve=the old name"]
+        with other.session():
+            pickle.loads(dumped).rename("E")
+        assert client.log[-1] == "eve=E"
+
+
+def test_an_idempotency_key_reaches_the_client(rein: Rein, monkeypatch: Any) -> None:
+    from checkrein import wrap
+
+    monkeypatch.setattr(wrap, "DELAY", 0.0)
+    seen: list[Any] = []
+    client = Client()
+
+    def create(name: str, /, params: dict[str, Any] | None = None) -> Customer:
+        seen.append(params)
+        if len(seen) < 3:
+            raise ConnectionResetError
+        return Customer(client.customers, name)
+
+    client.customers.create = create  # type: ignore[method-assign]
+    client.customers.label = lambda self: "x"  # type: ignore[attr-defined]
+    shop = rein.wrap(client, connector="shop", table=TABLE, retryable=["customers.create"])
+    with rein.session() as session:
+        shop.customers.create("a", {"vip": True})
+        shop.customers.create("b", {"key": "mine"})
+    (call, *_) = [e.call for e in session.events() if e.kind == "intent"]
+    assert seen == [{"vip": True, "key": call}] * 3 + [{"key": "mine"}]
+    attempts = [e.attempt for e in session.events() if e.kind == "intent"]
+    assert attempts == [1, 2, 3, 1]
+    # What is wrong with the request is not tried again.
+    del client.customers.create
+    with rein.session(), pytest.raises(NotFound):
+        shop.customers.retrieve("nobody")
+
+
+def test_what_cannot_be_undone_may_be_asked_about() -> None:
+    with Rein(on_error="keep", approvals="store") as rein:
+        client, shop = tabled(rein, ask_irreversible=True)
+        with rein.session(wait="suspend"):
+            shop.customers.create("a")
+            with pytest.raises(errors.ApprovalPending):
+                shop.customers.delete("a")
+        assert client.log == ["+a"]
+        assert "cannot be undone: it is gone" in rein.approvals.pending()[0].reason
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"methods": {}}, "at least 1"),
+        ({"methods": {"customers.create": {"operation": "create"}}}, "say how it is undone"),
+        ({"methods": {"customers.nope": {"undo": "none"}}}, "no such method"),
+        ({"methods": {"ping": {"undo": "customers.delete(result.id, nope=1)"}}}, "'nope'"),
+        ({"methods": {"ping": {"undo": "customers.delete(nope)"}}}, "'nope' is neither"),
+        ({"methods": {"ping": {"undo": "none", "idempotency": "key"}}}, "no parameter 'key'"),
+        ({"methods": {"ping": {"undo": "python:nope:f"}}}, "cannot be imported"),
+        ({"methods": {"ping": {"undo": "none", "udno": 1}}}, "udno"),
+        ({"methods": {"Nope.ping": {"undo": "none"}}}, "classes has no Nope"),
+        ({"classes": {"Customer": {"type": "x:Y", "locator": "a.__b(id)"}}}, "private"),
+        ({"classes": {"Customer": {"type": "x:Y", "locator": "a(1 + 1)"}}}, "no path"),
+        ({"methods": {"ping": {"undo": "customers.delete('x')", "why": "y"}}}, "why is for"),
+    ],
+)
+def test_tables_that_do_not_fit(rein: Rein, change: dict[str, Any], told: str) -> None:
+    with pytest.raises(errors.ConfigError, match=told):
+        rein.wrap(Client(), connector="shop", table={**TABLE, **change})
+    with pytest.raises(errors.ConfigError, match="cannot be read"):
+        rein.wrap(Client(), connector="shop2", table="nowhere.toml")
+
+
+def test_a_locator_leads_nowhere_else() -> None:
+    from checkrein import locating
+
+    chain = locating.parse("customers.retrieve(id)", "x")
+    client = Client()
+    assert locating.found(client, "customers.retrieve('a')", chain).id == "a"
+    for wrong in ("customers.delete('a')", "customers.retrieve(id)", "_secret", "1 +", "log"):
+        with pytest.raises(errors.Conflict):
+            locating.found(client, wrong, chain)
+    assert client.log == []

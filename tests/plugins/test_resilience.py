@@ -12,6 +12,7 @@ import pytest
 
 from checkrein import Plugin, Rein, errors
 from checkrein.testing import Clock
+from checkrein.transient import retry_after, transient
 from checkrein_plugins.resilience import (
     CircuitBreaker,
     FailureHandler,
@@ -21,7 +22,6 @@ from checkrein_plugins.resilience import (
     SilenceAlarm,
     Timeout,
 )
-from checkrein_plugins.resilience._errors import retry_after, transient
 from checkrein_plugins.resilience.iterations import asks_for_tools
 
 

@@ -9,6 +9,7 @@ from pydantic import Field, StrictBool, StrictInt
 
 from checkrein.call import Call, Outcome
 from checkrein.hooks import Plugin
+from checkrein.transient import is_a
 from checkrein.verdicts import Hold, Measured, PreVerdict
 from checkrein_plugins._config import (
     Name,
@@ -22,7 +23,6 @@ from checkrein_plugins._config import (
     refuse_unknown,
 )
 from checkrein_plugins._selection import PerName, selected
-from checkrein_plugins.resilience._errors import is_a
 
 if TYPE_CHECKING:
     from checkrein.rein import Rein

@@ -10,6 +10,7 @@ from pydantic import Field
 from checkrein.call import Call, Outcome
 from checkrein.errors import ConfigError
 from checkrein.hooks import Plugin
+from checkrein.transient import is_a, transient
 from checkrein.verdicts import Fallback, PostVerdict
 from checkrein_plugins._config import (
     Name,
@@ -20,7 +21,6 @@ from checkrein_plugins._config import (
     read,
     refuse_unknown,
 )
-from checkrein_plugins.resilience._errors import is_a, transient
 
 
 class _Settings(Settings):

@@ -13,6 +13,7 @@ from checkrein import verdicts
 from checkrein.call import Call, Outcome
 from checkrein.errors import CheckreinError, ConfigError
 from checkrein.hooks import Plugin
+from checkrein.transient import is_a, retry_after, transient
 from checkrein.verdicts import Deny, PostVerdict, PreVerdict, Rewrite
 from checkrein_plugins._config import (
     Name,
@@ -27,7 +28,6 @@ from checkrein_plugins._config import (
 )
 from checkrein_plugins._digests import KEY_MARK
 from checkrein_plugins._selection import first_match, selected
-from checkrein_plugins.resilience._errors import is_a, retry_after, transient
 
 if TYPE_CHECKING:
     from checkrein.rein import Rein

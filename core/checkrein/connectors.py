@@ -1,0 +1,193 @@
+"""Connectors: what is known of an SDK's methods, as data.
+
+A table says of each method what kind of operation it is, how it is undone, how the state before
+it is read and where it takes an idempotency key. Installed packages offer tables under the
+entry-point group `checkrein.connectors`: the name of the connector -> the path of a TOML file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from checkrein.errors import ConfigError
+from checkrein.locating import Chain, parse
+
+if TYPE_CHECKING:
+    from checkrein._connector_model import ConnectorTable, MethodTable
+
+GROUP = "checkrein.connectors"
+PYTHON = "python:"
+"""Before the name of a function, `module:function`, in a table."""
+
+
+@dataclass(frozen=True)
+class Connector:
+    """A table that was read."""
+
+    name: str
+    table: ConnectorTable | None = None
+    chains: Mapping[str, Chain] = field(default_factory=dict)
+    """By class: how an object of it is found again."""
+
+    def method(self, path: str) -> MethodTable | None:
+        """What is known of a method; `Class.method` for those of objects."""
+        return self.table.methods.get(path) if self.table is not None else None
+
+    def cls(self, name: str) -> type | None:
+        """A class of the client's objects, where the table names it."""
+        if self.table is None or name not in self.table.classes:
+            return None
+        found: type = named(self.table.classes[name].type, f"connector {self.name}: {name}")
+        return found
+
+
+def named(text: str, where: str) -> Any:
+    """What `module:name` names. Raises `ConfigError`."""
+    module, _, path = text.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in path.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{where}: {text!r} cannot be imported: {error}") from None
+    return found
+
+
+def connector_of(name: str, table: Path | str | Mapping[str, Any] | None) -> Connector:
+    """The connector `name`: as given, as an installed package offers it, or bare.
+
+    Raises `ConfigError` for a table that is wrong.
+    """
+    if isinstance(table, Mapping):
+        return _made(name, dict(table), f"connector {name}")
+    if table is not None:
+        return _read(name, Path(table))
+    path = offered().get(name)
+    return Connector(name) if path is None else _read(name, path)
+
+
+@cache
+def offered() -> dict[str, Path]:
+    """Tables of installed packages, by connector."""
+    from importlib.metadata import entry_points
+
+    found: dict[str, Path] = {}
+    for entry in entry_points(group=GROUP):
+        found.setdefault(entry.name, Path(entry.load()))
+    return found
+
+
+@cache
+def _read(name: str, path: Path) -> Connector:
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"connector {name}: {path} cannot be read: {error}") from None
+    return _made(name, data, str(path))
+
+
+def _made(name: str, data: dict[str, Any], where: str) -> Connector:
+    from checkrein._connector_model import validate
+
+    table = validate(data, where)
+    chains = {
+        cls: parse(about.locator, f"{where}: classes.{cls}")
+        for cls, about in table.classes.items()
+        if about.locator is not None
+    }
+    for path, method in table.methods.items():
+        place = f"{where}: methods.{path}"
+        if method.why and method.undo != "none":
+            raise ConfigError(f"{place}: why is for undo = 'none'")
+        if method.undo is None and method.operation != "read":
+            raise ConfigError(f"{place}: say how it is undone, or undo = 'none'")
+        head = path.partition(".")[0]
+        if head[:1].isupper() and "." in path and head not in table.classes:
+            raise ConfigError(f"{place}: classes has no {head}")
+    return Connector(name, table, chains)
+
+
+def settings_of(connector: Connector, prefix: str, path: str, client: Any) -> dict[str, Any]:
+    """What the table says of a method, as a declaration of the tool `prefix.path`."""
+    method = connector.method(path)
+    if method is None:
+        return {}
+    where = f"connector {connector.name}: {path}"
+    found: dict[str, Any] = {}
+    if method.operation is not None:
+        found["operation"] = method.operation
+    if method.idempotent:
+        found["idempotent"] = True
+    if method.description:
+        found["description"] = method.description
+    if method.undo == "none":
+        found["irreversible"] = method.why or "the connector knows no way back"
+    elif method.undo is not None and method.undo.startswith(PYTHON):
+        found["undo"] = _with_client(named(method.undo.removeprefix(PYTHON), where), client)
+    elif method.undo is not None:
+        found["undo"] = f"{prefix}.{method.undo}"
+    if method.before is not None:
+        found["before"] = _reader(method.before, client, where)
+    return found
+
+
+def _with_client(fn: Callable[..., Any], client: Any) -> Callable[..., Any]:
+    """A function of a table with the client given: what is left are arguments of the call."""
+    import functools
+
+    return functools.partial(fn, client)
+
+
+def _reader(text: str, client: Any, where: str) -> Callable[..., Any]:
+    """A function that reads the state before, by names of the call's arguments."""
+    import ast
+    import inspect
+
+    from checkrein.undo import parse_path, value_at
+
+    if text.startswith(PYTHON):
+        return _with_client(named(text.removeprefix(PYTHON), where), client)
+    name, _, rest = text.partition("(")
+    try:
+        node = ast.parse(f"_({rest}", mode="eval").body
+    except SyntaxError:
+        raise ConfigError(f"{where}: before {text!r} is not NAME(PATH, KEY=PATH)") from None
+    if not isinstance(node, ast.Call):
+        raise ConfigError(f"{where}: before {text!r} is not NAME(PATH, KEY=PATH)")
+    args = [parse_path(ast.unparse(arg), where) for arg in node.args]
+    kwargs = {k.arg: parse_path(ast.unparse(k.value), where) for k in node.keywords if k.arg}
+    wanted = sorted({str(p[0]) for p in (*args, *kwargs.values()) if p[0] != "="})
+
+    def read(**given: Any) -> Any:
+        target = client
+        for part in name.strip().split("."):
+            target = getattr(target, part)
+        value = target(
+            *(value_at(path, given, None, None, name) for path in args),
+            **{key: value_at(path, given, None, None, name) for key, path in kwargs.items()},
+        )
+        return plain(value)
+
+    read.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what it takes
+        [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in wanted]
+    )
+    return read
+
+
+def plain(value: Any) -> Any:
+    """An SDK's object as plain data, where it has a way to say so."""
+    for way in ("to_dict", "model_dump"):
+        made = getattr(type(value), way, None)
+        if callable(made):
+            return plain(made(value))
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from checkrein import Rein, errors
 from checkrein.testing import check_plugin
@@ -280,6 +282,47 @@ def test_the_text_cannot_leave_its_fence(go) -> None:
     assert len(line.splitlines()) == 1
     # A mark that was seen once is worth nothing.
     assert mark_of(second) != mark
+
+
+@given(st.text(st.characters(), max_size=200))
+def test_any_text_is_one_line_of_the_question(text) -> None:
+    judge = Scripted({"score": 0.0})
+    with (
+        Rein([PromptInjection(model=judge, rules="off")], store="memory:") as rein,
+        rein.session(agent="a"),
+    ):
+        assert rein.call(lambda: text) == text
+    if not text.strip():
+        assert judge.asked == []
+        return
+    (question,) = judge.asked
+    lines = question.splitlines()
+    mark = mark_of(question)
+    assert lines[-3::2] == [f"BEGIN TEXT {mark}", f"END TEXT {mark}"]
+    assert json.loads(lines[-2]) == text
+
+
+def test_halves_of_characters_are_judged_too(go) -> None:
+    judge = Scripted({"score": 0.0})
+    with (
+        Rein([PromptInjection(model=judge, rules="off")], store="memory:") as rein,
+        rein.session(agent="a"),
+    ):
+        assert code(go, rein, lambda: "a\ud800b") == "a\ud800b"
+    assert "a\\ud800b" in judge.asked[0]
+
+
+@given(st.text(max_size=300), st.booleans())
+def test_no_text_but_the_answer_is_an_answer(text, inside) -> None:
+    answer = f'{{"score": 0.0, "reason": {json.dumps(text)}}}' if inside else text
+    guard = PromptInjection(model=lambda question: answer, rules="off")
+    with (
+        Rein([guard], store="memory:") as rein,
+        rein.session(agent="a"),
+        pytest.raises(errors.Denied) as denied,
+    ):
+        rein.call(fetch, "x")
+    assert denied.value.rule == "checker_unavailable"
 
 
 def test_a_judges_words_reach_people_and_not_the_agent(go) -> None:
@@ -736,7 +779,7 @@ def test_who_could_not_judge_has_no_vote(go) -> None:
     def guard(n: int, say: Any) -> PromptInjection:
         return PromptInjection(model=Scripted(say), rules="off", unavailable="allow", name=f"g{n}")
 
-    for says_, given in (
+    for says_, result in (
         ([down, {"score": 1}, {"score": 1}], "ensemble/votes"),
         ([down, down, {"score": 0}], "the page of x"),
     ):
@@ -745,9 +788,9 @@ def test_who_could_not_judge_has_no_vote(go) -> None:
             Rein([Ensemble(guards=guards, agree="all")], store="memory:") as rein,
             rein.session(agent="a") as session,
         ):
-            assert code(go, rein, fetch, url="x") == given
+            assert code(go, rein, fetch, url="x") == result
             told = [e.view["unchecked"] for e in session.events() if e.kind == "unchecked"]
-        assert bool(told) is (given == "the page of x")
+        assert bool(told) is (result == "the page of x")
 
 
 # -- the rules of plugins

@@ -212,13 +212,15 @@ def _mark(key: bytes, guard: str, call: str, documents: Mapping[str, str]) -> st
     return base64.b32encode(digest)[:16].decode().lower()
 
 
+_ODD = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+"""Ends of lines that JSON leaves as they are, and halves of characters, which UTF-8 lacks."""
+
+
 def _fenced(name: str, text: str, mark: str) -> str:
     if mark in text:
         raise Unjudged("what is to be judged holds the mark of the question")
     # No line of the text can be taken for one of ours: it is one JSON text on one line.
-    plain = json.dumps(text, ensure_ascii=False)
-    for odd in "\u0085\u2028\u2029":
-        plain = plain.replace(odd, f"\\u{ord(odd):04x}")
+    plain = _ODD.sub(lambda odd: f"\\u{ord(odd[0]):04x}", json.dumps(text, ensure_ascii=False))
     return f"BEGIN {name} {mark}\n{plain}\nEND {name} {mark}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,8 @@ def request_of(
         session=record.session,
         call=body["call"],
         tool=body["tool"],
-        arguments=body["arguments"],
+        # A channel may change what it is given: the record it may not.
+        arguments=copy.deepcopy(body["arguments"]),
         masked=tuple(body["masked"]),
         reason=body["reason"],
         rule=body["rule"],

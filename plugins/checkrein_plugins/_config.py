@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -19,6 +19,7 @@ from pydantic import (
     StrictInt,
     StrictStr,
     ValidationError,
+    model_validator,
 )
 
 from checkrein._config_model import near, plainly
@@ -90,6 +91,20 @@ class Settings(BaseModel):
     """Base of every settings model: unknown keys are refused, values do not change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class Escalates(Settings):
+    """Base of rules that ask people: who is asked after the first."""
+
+    then: Texts | None = None
+    """Who may approve as well once `after` seconds have passed."""
+    after: Seconds | None = None
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if (self.then is None) != (self.after is None):
+            raise ValueError("then and after go together: who is asked later, and when")
+        return self
 
 
 S = TypeVar("S", bound=Settings)

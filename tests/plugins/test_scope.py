@@ -179,6 +179,7 @@ def test_ask_says_what_without_the_value() -> None:
         rules=[
             {
                 "tool": "refund", "risk": "high", "who": ["ann", "bob"], "quorum": 2, "expires": 60,
+                "then": ["carl"], "after": 30,
                 "arguments": {"amount": {"ask_above": 100}},
             }
         ]
@@ -187,7 +188,7 @@ def test_ask_says_what_without_the_value() -> None:
     assert found == (
         Ask(
             "argument 'amount' is above 100", rule="scope/refund", risk="high", expires=60,
-            who=("ann", "bob"), quorum=2,
+            who=("ann", "bob"), quorum=2, then=("carl",), after=30,
         ),
     )  # fmt: skip
 
@@ -770,3 +771,9 @@ def test_what_was_not_done_is_not_counted(go, kept) -> None:
 def test_sums_that_make_no_sense_are_refused(argument, told) -> None:
     with pytest.raises(ConfigError, match=told):
         Scope(rules=[{"tool": "pay", "arguments": {"amount": argument}}])
+
+
+@pytest.mark.parametrize("half", [{"then": ["ben"]}, {"after": 60}])
+def test_who_is_asked_later_and_when_go_together(half) -> None:
+    with pytest.raises(ConfigError, match="then and after go together"):
+        Scope(rules=[{"tool": "refund", "action": "ask", **half}])

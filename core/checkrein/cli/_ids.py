@@ -50,10 +50,10 @@ def call_of(store: Store, session: str, typed: str) -> str:
 
 def approval_of(store: Store, typed: str) -> Record:
     """The approval that `typed` names. Raises `Conflict`: none, or several."""
-    record = store.record("approval", typed)
+    whole = typed if typed.startswith("ap-") else f"ap-{typed}"
+    record = store.record("approval", whole)
     if record is not None:
         return record
-    whole = typed if typed.startswith("ap-") else f"ap-{typed}"
     every = rows_of(lambda after: store.records("approval", after=after, limit=1000))
     found: Record = _only(whole, "approval", "checkrein approvals", every)
     return found

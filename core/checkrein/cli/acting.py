@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from checkrein.cli._output import Out, compact, counted, fail
 from checkrein.cli._place import Place, command
 from checkrein.errors import CheckreinError, ConfigError
 from checkrein.rein import Rein
+from checkrein.report import LEFT, Action
 from checkrein.store import Record
 
 
@@ -28,11 +30,15 @@ def resume(
         record = approval_of(rein.store, token)
         try:
             with out.working(f"running {record.body['tool']}"):
-                rein.resume(record.id)
+                result = rein.resume(record.id)
         except CheckreinError:
             raise
         except Exception as error:  # noqa: BLE001 - the tool's own error, whatever it is
             return fail(_raised(rein, record, error), 1)
+        if isinstance(result, Action):
+            out.document({"id": record.id, "session": record.session, **asdict(result)})
+            out.line(f"{result.name} {result.call}: {result.status} ({result.detail})")
+            return int(result.status in LEFT)
         shown = _result(rein, record.body["call"])
         out.document(
             {

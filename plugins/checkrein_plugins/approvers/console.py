@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _TERMINAL = threading.Lock()
 """There is one terminal: one question at a time, whoever asks."""
 
+_KINDS = {"after": "Review of what was done", "undo": "Before an undo"}
+
 MASKED_YES = "yes masked-ok"
 """What approves a call of which not everything can be seen."""
 
@@ -172,7 +174,7 @@ def describe(request: ApprovalRequest) -> str:
     """The question as text: everything that the answer is bound to, nothing cut off."""
     lines = [
         "",
-        f"Approval {shown(request.id)}: {shown(request.tool)}",
+        f"{_KINDS.get(request.kind, 'Approval')} {shown(request.id)}: {shown(request.tool)}",
         f"  call           {shown(request.call)}",
         f"  asked because  {shown(request.reason)}",
         f"  rule           {shown(request.rule) or '-'}   risk {shown(request.risk)}",
@@ -182,6 +184,7 @@ def describe(request: ApprovalRequest) -> str:
     if request.who or request.quorum > 1:
         who = ", ".join(map(shown, request.who)) or "anybody"
         lines.append(f"  may answer     {who}; {request.quorum} needed")
+    lines += [f"  CHANGED        {shown(line)}" for line in request.changed]
     lines.append("  arguments")
     text = json.dumps(_plain(request.arguments), ensure_ascii=False, indent=2, default=repr)
     lines += [f"    {line}" for line in shown(text).splitlines()]

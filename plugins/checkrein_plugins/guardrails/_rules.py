@@ -6,7 +6,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
-from checkrein_plugins._config import Count, Number, Positive, Seconds, Settings, Text, Texts
+from checkrein_plugins._config import (
+    Count,
+    Escalates,
+    Number,
+    Positive,
+    Seconds,
+    Settings,
+    Text,
+    Texts,
+)
 
 ArgumentType = Literal["text", "path", "url", "number"]
 Action = Literal["allow", "ask", "deny"]
@@ -41,7 +50,7 @@ class ArgumentSettings(Settings):
     """What relative paths are read against; default: the Scope's."""
 
 
-class RuleSettings(Settings):
+class RuleSettings(Escalates):
     """What holds for the tools that `tool` matches."""
 
     tool: Text | Texts

@@ -240,11 +240,13 @@ class _Rule:
             expires=settings.expires,
             who=tuple(settings.who or ()),
             quorum=settings.quorum,
+            then=tuple(settings.then or ()),
+            after=settings.after,
         )
 
     def _refuse_dead_parts(self, where: str) -> None:
         settings = self._settings
-        for key in ("arguments", "calls_per_minute", "max_calls", "who", "expires"):
+        for key in ("arguments", "calls_per_minute", "max_calls", "who", "then", "expires"):
             if getattr(settings, key) not in (None, {}):
                 raise ConfigError(f"{where}.{key}: can never matter, the rule denies every call")
 

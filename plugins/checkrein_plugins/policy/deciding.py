@@ -272,6 +272,7 @@ class _Ready:
         return Ask(
             reason, rule=self.rule, risk=settings.risk, expires=settings.expires,
             who=tuple(settings.who or ()), quorum=settings.quorum,
+            then=tuple(settings.then or ()), after=settings.after,
         )  # fmt: skip
 
     def closed(self, error: Exception) -> Deny | Ask | None:

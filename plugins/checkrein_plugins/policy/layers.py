@@ -161,7 +161,8 @@ def _unnamed(document: Document, key: Key, listed: Sequence[str]) -> list[Fault]
 
 _ONLY_FOR = {
     "who": "REQUIRE_APPROVAL", "quorum": "REQUIRE_APPROVAL", "expires": "REQUIRE_APPROVAL",
-    "risk": "REQUIRE_APPROVAL", "halt": "BLOCK",
+    "then": "REQUIRE_APPROVAL", "after": "REQUIRE_APPROVAL", "risk": "REQUIRE_APPROVAL",
+    "halt": "BLOCK",
 }  # fmt: skip
 
 

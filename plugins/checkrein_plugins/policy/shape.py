@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, StrictStr
 
-from checkrein_plugins._config import Number, Seconds, Settings
+from checkrein_plugins._config import Escalates, Number, Seconds, Settings
 
 
 def _filled(value: str) -> str:
@@ -35,7 +35,7 @@ STRICTNESS: dict[str, int] = {"ALLOW": 0, "REQUIRE_APPROVAL": 1, "BLOCK": 2}
 LEVELS: dict[str, int] = {"organisation": 0, "team": 1, "agent": 2}
 
 
-class RuleSettings(Settings):
+class RuleSettings(Escalates):
     """One rule: for which calls, on what condition, what to do."""
 
     tool: Text | Texts

@@ -430,3 +430,34 @@ def test_approved_elsewhere_and_resumed_in_another_process(rein: Any, tmp_path: 
     assert "was used" in used.value.stderr
     assert sorted((tmp_path / "effects").read_text().split("\n")) == ["", "looked", "paid 3"]
     assert states(here) == [("COMPLETED", "none")]
+
+
+@pytest.mark.parametrize("decided", [True, False])
+def test_a_state_that_was_altered_between_question_and_answer_runs_nothing(
+    agent: Any, rein: Any, tmp_path: Path, decided: bool
+) -> None:
+    """Shown was 9: what somebody writes into the checkpoint is another call, and asks again."""
+    r = rein(asking(), store=f"sqlite:///{tmp_path}/c.db")
+    a = agent(
+        script(call("pay", amount=9)), [pay], CheckreinMiddleware(r), checkpointer=InMemorySaver()
+    )
+    a.run("go", THREAD)
+    token = r.approvals.pending()[0].id
+    if decided:
+        r.approvals.approve(token, by="ann")
+    (message,) = [m for m in a.graph.get_state(THREAD).values["messages"] if m.type == "ai"]
+    message.tool_calls[0]["args"]["amount"] = 1_000_000
+    a.graph.update_state(THREAD, {"messages": [message]})
+    if not decided:
+        r.approvals.approve(token, by="ann")
+    a.run(Command(resume=True), THREAD)
+    assert 1_000_000 not in effects
+
+
+@pytest.mark.parametrize("decisions", [[], [{"type": "approve"}] * 3, ["approve"], None])
+def test_a_wrong_number_of_decisions_decides_nothing(paused: Any, decisions: Any) -> None:
+    r, a, _, _ = paused
+    again = a.run(Command(resume={"decisions": decisions}), THREAD)
+    assert len(again["__interrupt__"]) == 1
+    assert 9 not in effects
+    assert r.approvals.pending()

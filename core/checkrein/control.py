@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,9 @@ from checkrein.store._rules import ANCHORS
 if TYPE_CHECKING:
     from checkrein.rein import Rein
     from checkrein.session import Session
+
+REPLAY = "replay_prepared"
+"""Kind of the event that keeps what a session's recorded steps are answered with instead."""
 
 PAYLOAD_LIMIT = 1_000_000
 """Bytes of a session's payload, as it is stored."""
@@ -79,8 +82,11 @@ class Control:
             if after is None:
                 return
 
-    def restart(self, session_id: str) -> str:
-        """A new session like one that is over or stopped; its id. Nobody owns it yet."""
+    def restart(self, session_id: str, replays: Mapping[str, Any] | None = None) -> str:
+        """A new session like one that is over or stopped; its id. Nobody owns it yet.
+
+        `replays`: what the plugin `replay` answers in it, see `replay`.
+        """
         row = self.store.session(session_id)
         if row is None:
             raise Conflict(f"session {session_id} is unknown here")
@@ -104,10 +110,38 @@ class Control:
         payload = self.payload(session_id)
         if payload is not None:
             events.append(self._payload_event(new, payload))
+        if replays is not None:
+            body["replays"] = {"session": session_id, "until": replays["until"]}
+            edited = sorted(replays["edits"], key=int)
+            events.append(
+                self.rein.journal.event(
+                    REPLAY, "", {"edits": replays["edits"]}, session=session_id,
+                    until=replays["until"], edited=edited,
+                )
+            )  # fmt: skip
         put = SessionPut(create=True, state="ACTIVE", owner="", body=body)
         batch = Batch(new, events, event.at, session_put=put)
         self.rein.observers.notify(self.store.commit(batch), batch)
         return new
+
+    def replay(self, session_id: str, step: int, edits: Mapping[int, Any]) -> str:
+        """A new session in which the steps up to `step` are answered from the record."""
+        self._check_step(session_id, step)
+        trees = {}
+        for number, value in edits.items():
+            if not 1 <= number <= step:
+                raise ConfigError(f"edits: step {number} is not among the steps 1 to {step}")
+            self._check_step(session_id, number)
+            try:
+                trees[str(number)] = encode(value, f"edits[{number}]")
+            except Unencodable as error:
+                raise ConfigError(f"edits: step {number} must be plain data: {error}") from error
+        return self.restart(session_id, {"until": step, "edits": trees})
+
+    def _check_step(self, session_id: str, step: int) -> None:
+        from checkrein.replay import Replay  # looking back is loaded by who looks back
+
+        Replay(self.rein.read(session_id)).frame(step)
 
     # -- what an agent keeps with its session
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from checkrein._io import finish
 from checkrein.assembly import Assembly
+from checkrein.errors import Conflict
 from checkrein.settings import check_numbers
 from checkrein.store import SessionPut
 
@@ -85,6 +87,22 @@ class Overseeing(Assembly):
         Returns its id, for `rein.session(id=...)` in whatever process. Raises `Conflict`.
         """
         return self.control.restart(session_id)
+
+    def replay(
+        self, session_id: str, *, from_step: int, edits: Mapping[int, Any] | None = None
+    ) -> str:
+        """Go on from a step of a recorded session: a new session's id, for `rein.session(id=)`.
+
+        In it the plugin `replay` answers the steps up to `from_step` as they were recorded, or
+        as `edits` (step -> result) says, and what comes after runs. Raises `Conflict` for a
+        session that is not over, for an unknown step, and where the plugin is not active.
+        """
+        if "replay" not in dict(self.plugins):
+            raise Conflict(
+                "the plugin replay is not active: nothing would be answered from the record; add "
+                "Replay() to the plugins ([plugins.replay] in the configuration)"
+            )
+        return self.control.replay(session_id, from_step, edits or {})
 
     def forget(
         self, *, older_than: float = 0.0, payloads_only: bool = False, user: str | None = None

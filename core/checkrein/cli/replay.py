@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -38,8 +41,20 @@ def replay(
         str | None, typer.Option(metavar="OUTCOME", help=f"Only one of {', '.join(OUTCOMES)}.")
     ] = None,
     summary: Annotated[bool, typer.Option("--summary", help="Only the figures.")] = False,
+    from_step: Annotated[
+        int | None,
+        typer.Option("--from", metavar="STEP", help="Prepare a session that goes on from here."),
+    ] = None,
+    edit: Annotated[
+        str | None,
+        typer.Option("--edit", metavar="FILE", help="Its other result (JSON; - = pipe)."),
+    ] = None,
 ) -> int:
     """Step through what a session did; nothing runs."""
+    if edit is not None and from_step is None:
+        raise ConfigError("--edit needs --from STEP: the step whose result is another one")
+    if from_step is not None:
+        return _go_on(place, out, session, from_step, edit)
     if outcome is not None and outcome not in OUTCOMES:
         raise ConfigError(f"--outcome {outcome}: one of {', '.join(OUTCOMES)}")
     if phase is not None and phase not in PHASES:
@@ -55,6 +70,30 @@ def replay(
         else:
             _frames(out, replayed, phase, outcome)
     return 0
+
+
+def _go_on(place: Place, out: Out, session: str, step: int, edit: str | None) -> int:
+    """Prepare a session in which the steps so far are answered from the record."""
+    edits = {} if edit is None else {step: _edited(edit)}
+    with place.acting() as rein:
+        old = session_of(rein.store, session).id
+        new = rein.replay(old, from_step=step, edits=edits)
+    out.document({"session": new, "replays": old, "until": step, "edited": sorted(edits)})
+    out.line(new)
+    out.note(
+        f"steps 1 to {step} are answered from {old}; the application takes it up with "
+        f"rein.session(id={new!r})"
+    )
+    return 0
+
+
+def _edited(file: str) -> Any:
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        return json.loads(text)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"--edit {file}: {why}") from error
 
 
 def _frames(out: Out, replayed: Replay, phase: Any, outcome: str | None) -> None:

@@ -104,6 +104,7 @@ class Settings(_Strict):
     max_resumes: Annotated[int, Field(ge=0)] = 3
     idle_limit: Seconds = 86_400.0
     span_content: StrictBool = False
+    semconv: list[Literal["openinference", "genai-427"]] = []
     app: Annotated[str, AfterValidator(_named)] | None = None
     """`module:rein`: where the command line finds the application's tools."""
     plugins: dict[str, dict[str, Any]] = {}

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Literal, Self, cast
 
 from checkrein._ids import Ids
@@ -23,7 +23,7 @@ from checkrein.manager import Plugins
 from checkrein.observers import Observers
 from checkrein.plain import Plain
 from checkrein.session import Session
-from checkrein.settings import check_choices, check_numbers
+from checkrein.settings import check_choices, check_each, check_numbers
 from checkrein.store import Store, StoreOptions, open_store
 from checkrein.telemetry import Telemetry
 from checkrein.tools import Tools
@@ -79,6 +79,7 @@ class Assembly:
         clock: Callable[[], int] | None = None,
         tracer_provider: TracerProvider | None = None,
         span_content: bool = False,
+        semconv: Sequence[Literal["openinference", "genai-427"]] = (),
         policy: str = "",
     ) -> None:
         check_choices({
@@ -121,7 +122,9 @@ class Assembly:
         self.plugins.register(plugins)
         self.tools = Tools()
         self.ids = Ids()
-        self.telemetry = Telemetry(tracer_provider, content=span_content)
+        self.telemetry = Telemetry(
+            tracer_provider, content=span_content, semconv=check_each("semconv", semconv)
+        )
         options = StoreOptions(durability=durability, max_payload=max_payload, encrypt=encrypt)
         self.store: Store = _store_of(store, options)
         self.portal = Portal()

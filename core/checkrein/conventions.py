@@ -75,6 +75,20 @@ VERDICT_EVENT: Final = "checkrein.verdict"
 APPROVAL_EVENT: Final = "checkrein.approval"
 ROLLBACK: Final = "checkrein.rollback"
 
+# Opt-in mappings, for who reads spans by other names.
+OPENINFERENCE: Final = "openinference"
+OPENINFERENCE_KIND: Final = "openinference.span.kind"
+GUARDRAILS: Final = "genai-427"
+"""The open proposal 427 of the GenAI conventions: guardrail findings. It may still change."""
+FINDING: Final = "gen_ai.security.finding"
+GUARDRAIL: Final = "gen_ai.security.guardrail.name"
+VERDICT_TYPE: Final = "gen_ai.security.verdict.type"
+FINDINGS: Final = {
+    "deny": "deny", "denied": "deny", "ask": "warn", "rewrite": "modify", "replace": "modify",
+    "unchecked": "audit",
+}  # fmt: skip
+"""Verdict -> the proposal's type; other verdicts find nothing."""
+
 COST_METRIC: Final = "checkrein.cost"
 VERDICTS_METRIC: Final = "checkrein.verdicts"
 PENDING_METRIC: Final = "checkrein.approvals.pending"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from checkrein.errors import ConfigError
 
@@ -16,6 +16,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "on_error": ("rollback", "keep"),
     "on_rejected": ("raise", "rollback"),
     "on_failed": ("rollback", "keep"),
+    "semconv": ("openinference", "genai-427"),
 }
 
 
@@ -30,6 +31,15 @@ def check_choices(given: Mapping[str, object]) -> None:
     for key, value in given.items():
         if value not in CHOICES[key]:
             raise ConfigError(f"{key}: {value!r} is not one of {', '.join(CHOICES[key])}")
+
+
+def check_each(key: str, given: Sequence[str]) -> tuple[str, ...]:
+    """The values of a setting that takes several. Raises `ConfigError` for one that it has not."""
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        raise ConfigError(f"{key}: a list of {', '.join(CHOICES[key])}")
+    for value in given:
+        check_choices({key: value})
+    return tuple(given)
 
 
 def check_numbers(given: Mapping[str, object]) -> None:

@@ -7,7 +7,7 @@ and then as plugins show it; reasons and texts of errors never are.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +33,20 @@ SHORT = 256
 class Telemetry:
     """Opens and closes spans; never sets the global provider."""
 
-    __slots__ = ("_given", "_tracer", "_tracer_of", "content", "none", "view")
+    __slots__ = (
+        "_findings", "_given", "_openinference", "_tracer", "_tracer_of", "content", "none", "view"
+    )  # fmt: skip
 
     def __init__(
-        self, provider: trace.TracerProvider | None = None, *, content: bool = False
+        self,
+        provider: trace.TracerProvider | None = None,
+        *,
+        content: bool = False,
+        semconv: Sequence[str] = (),
     ) -> None:
         self._given = provider
+        self._openinference = names.OPENINFERENCE in semconv
+        self._findings = names.GUARDRAILS in semconv
         self.content = content
         """Whether arguments, results and messages are put on spans."""
         self.view: Callable[[Call, Any, Sink], Any] | None = None
@@ -91,6 +99,8 @@ class Telemetry:
             if agent:
                 span.set_attribute(names.AGENT, agent)
             span.set_attribute(names.CONVERSATION, session)
+            if self._openinference:
+                span.set_attribute(names.OPENINFERENCE_KIND, "AGENT")
         return span
 
     def call(self, call: Call) -> Any:
@@ -107,6 +117,8 @@ class Telemetry:
         )
         if self.content and span.is_recording():
             self._asked(span, call)
+        if self._openinference:
+            span.set_attribute(names.OPENINFERENCE_KIND, "LLM" if model else "TOOL")
         return span
 
     @contextmanager
@@ -133,8 +145,12 @@ class Telemetry:
 
     def verdict(self, span: Any, plugin: str, verdict: str) -> None:
         """One verdict other than None, as a span event."""
-        if span is not None:
-            span.add_event(names.VERDICT_EVENT, {names.PLUGIN: plugin, names.VERDICT: verdict})
+        if span is None:
+            return
+        span.add_event(names.VERDICT_EVENT, {names.PLUGIN: plugin, names.VERDICT: verdict})
+        if self._findings and verdict in names.FINDINGS:
+            about = {names.GUARDRAIL: plugin, names.VERDICT_TYPE: names.FINDINGS[verdict]}
+            span.add_event(names.FINDING, about)
 
     def unchecked(self, what: list[str]) -> None:
         """What could not be checked, on the span of the call that is running."""

@@ -78,6 +78,8 @@ def test_the_names_are_those_of_the_published_conventions() -> None:
         for key, value in vars(conventions).items()
         if key.isupper() and isinstance(value, str) and not value.startswith("http")
     }
+    optional = {conventions.OPENINFERENCE, conventions.GUARDRAILS}
+    ours -= optional | {n for n in ours if n.startswith(("openinference.", "gen_ai.security."))}
     strangers = {n for n in ours if not n.startswith("checkrein") and n not in known}
     assert strangers == {"invoke_agent", "execute_tool", "chat"}
     operations = importlib.import_module(f"{package}.attributes.gen_ai_attributes")
@@ -261,6 +263,29 @@ def test_content_is_on_spans_only_if_asked_and_as_plugins_show_it(go: Any, trace
     assert "secret" not in text
     assert "\\u0000" not in text
     assert "1000" in text
+
+
+def test_other_names_are_added_if_asked_for(traced: Traced) -> None:
+    rein = Rein(
+        plugins=[Guard()], tracer_provider=traced.provider, semconv=["openinference", "genai-427"]
+    )
+
+    @rein.tool(name="wipe")
+    def wipe() -> None: ...
+
+    with rein.session(agent="desk", on_error="keep"), pytest.raises(errors.Denied):
+        wipe()
+    rein.close()
+    kind = "openinference.span.kind"
+    assert traced.named("invoke_agent desk").attributes[kind] == "AGENT"
+    span = traced.named("execute_tool wipe")
+    assert span.attributes[kind] == "TOOL"
+    (finding,) = [e for e in span.events if e.name == "gen_ai.security.finding"]
+    assert dict(finding.attributes) == {
+        "gen_ai.security.guardrail.name": "guard", "gen_ai.security.verdict.type": "deny",
+    }  # fmt: skip
+    with pytest.raises(errors.ConfigError, match="semconv: 'x' is not one of openinference"):
+        Rein(semconv=["x"])  # type: ignore[list-item]
 
 
 def test_a_session_that_cannot_be_opened_ends_its_span(traced: Traced) -> None:

@@ -36,6 +36,7 @@ from checkrein_plugins._config import (
     read,
     refuse_unknown,
 )
+from checkrein_plugins._objects import load_object
 from checkrein_plugins._parts import intent_of, parts_of
 from checkrein_plugins._webhooks import Webhook, WebhookSettings, chat
 from checkrein_plugins.budget import Budget
@@ -94,8 +95,9 @@ class _Settings(Settings):
 class Alerts(Plugin):
     """Tells a function, the log and webhooks of what needs a person.
 
-    `to`: functions (sync or async) that take an `Alert`. `webhooks`: see `WebhookSettings`; the
-    shapes are `json` (an envelope with `type`, `timestamp` and `data`), `slack` and `discord`.
+    `to`: functions (sync or async) that take an `Alert`; in a file, `module:name` of them.
+    `webhooks`: see `WebhookSettings`; the shapes are `json` (an envelope with `type`, `timestamp`
+    and `data`), `slack` and `discord`.
     `log`: a warning to the logger `checkrein.alerts`. `on`: which kinds. `budget`: the share of
     a Budget's limit from which on it is told. `every`: seconds in which the same kind about the
     same thing is told once. `per_minute`: alerts in all; what is over is dropped and counted.
@@ -107,7 +109,7 @@ class Alerts(Plugin):
     def __init__(
         self,
         *,
-        to: Callable[[Alert], Any] | Sequence[Callable[[Alert], Any]] = (),
+        to: Callable[[Alert], Any] | str | Sequence[Callable[[Alert], Any] | str] = (),
         webhooks: Sequence[Mapping[str, Any]] = (),
         log: bool = True,
         on: Sequence[str] | None = None,
@@ -139,9 +141,13 @@ class Alerts(Plugin):
                     f"alerts.on[{index}]: unknown kind {kind!r}{near(kind, list(KINDS))}; "
                     f"known: {', '.join(KINDS)}"
                 )
-        if not callable(to) and not isinstance(to, (list, tuple)):
+        if not callable(to) and not isinstance(to, (str, list, tuple)):
             raise ConfigError("alerts.to: must be a function, or a list of functions")
-        self._to = (to,) if callable(to) else tuple(to)
+        given = to if isinstance(to, (list, tuple)) else (to,)
+        self._to = tuple(
+            load_object(one, f"alerts.to[{i}]") if isinstance(one, str) else one
+            for i, one in enumerate(given)
+        )
         for function in self._to:
             if not callable(function):
                 raise ConfigError("alerts.to: must be a function, or a list of functions")

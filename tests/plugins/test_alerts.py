@@ -265,3 +265,20 @@ def test_a_secret_that_is_none_is_refused() -> None:
 
 def test_it_keeps_the_rules_of_a_plugin() -> None:
     check_plugin(Alerts())
+
+
+def test_a_file_names_the_function_that_is_told(tmp_path, monkeypatch) -> None:
+    (tmp_path / "pager.py").write_text("told = []\ndef page(alert):\n    told.append(alert)\n")
+    (tmp_path / "checkrein.toml").write_text('[plugins.alerts]\nto = "pager:page"\nlog = false\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    with (
+        Rein.from_file(tmp_path / "checkrein.toml", store="memory:") as rein,
+        pytest.raises(ZeroDivisionError),
+        rein.session(),
+    ):
+        raise ZeroDivisionError
+    import pager
+
+    assert [alert.kind for alert in pager.told] == ["run_failed"]
+    with pytest.raises(errors.ConfigError, match=r"alerts.to\[0\]: 'pager' has no 'nobody'"):
+        Alerts(to=["pager:nobody"])

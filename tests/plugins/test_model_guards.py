@@ -118,7 +118,7 @@ CASES: list[tuple[Any, dict[str, Any], str]] = [
     (PromptInjection, {"rules": "off"}, "injection"),
     (Safety, {"places": ["results"], "categories": ["crime"]}, "safety"),
     (IntentDrift, {}, "drift"),
-    (GoalVerification, {"tools": ["fetch"]}, "goal"),
+    (GoalVerification, {"final": ["fetch"]}, "goal"),
     (ExplanationRequired, {"tools": ["fetch"], "words": 1}, "insufficient"),
     (SemanticPII, {"pii": "stop"}, "pii"),
 ]
@@ -627,6 +627,25 @@ def test_an_end_short_of_the_goal_is_withheld(go) -> None:
     assert "pay(" in judge.asked[1]
 
 
+def test_a_risky_step_must_be_needed(go) -> None:
+    judge = Scripted({"needed": False, "missing": "ask for the invoice first"})
+    with (
+        Rein([GoalVerification(model=judge, tools=["pay"])], store="memory:") as rein,
+        rein.session(agent="a", intent="pay casey", on_error="keep"),
+    ):
+        assert code(go, rein, fetch, url="x") == "the page of x"
+        with pytest.raises(errors.Denied) as denied:
+            go.call(rein, pay, 5)
+        assert denied.value.rule == "goal/step"
+        assert "ask for the invoice first" in denied.value.refusal()
+        judge.say = {"needed": True, "missing": ""}
+        assert code(go, rein, pay, amount=5) == "paid 5 to casey"
+        # Its answers are not judged where tools are named.
+        go.run(rein, "model_call", speak, model="m", messages=says("go"))
+    assert len(judge.asked) == 2
+    assert "fetch(" in judge.asked[0]
+
+
 def paid(go: Any, rein: Rein, *amounts: float) -> list[Any]:
     return [code(go, rein, pay, amount=amount) for amount in amounts]
 
@@ -855,6 +874,7 @@ def test_a_file_can_name_them(tmp_path, monkeypatch) -> None:
         (IntentDrift, {"model": down, "history": -1}, "intent_drift.history"),
         (IntentDrift, {"model": down, "unavailable": "pass"}, "intent_drift.unavailable"),
         (GoalVerification, {"model": down, "tools": []}, "goal.tools"),
+        (GoalVerification, {"model": down, "answers": False}, "nothing is judged"),
         (AnomalyScore, {"least": 0}, "anomaly.least"),
         (ExplanationRequired, {"words": 0}, "explanation.words"),
         (SemanticPII, {"model": down, "pii": "hide"}, "semantic_pii.pii"),

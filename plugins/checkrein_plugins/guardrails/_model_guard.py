@@ -134,7 +134,7 @@ class ModelGuard(Plugin):
         left = end - time.monotonic()
         return await self._judge.ask(self.rein, call, task, documents, judgement, left)
 
-    def _end(self) -> float:
+    def _until(self) -> float:
         return time.monotonic() + self._seconds
 
     def _stop(self, rule: str, told: str, said: str = "") -> Deny | Ask:
@@ -244,7 +244,7 @@ class TextGuard(ModelGuard):
 
     async def _judged(self, call: Call, text: str, place: Place) -> Any:
         """The verdict on a text, piece by piece: the first bad one decides. Raises `Unjudged`."""
-        end = self._end()
+        end = self._until()
         for part in self._parts(text):
             found = await self._piece(call, part, place, end)
             if found is not None:

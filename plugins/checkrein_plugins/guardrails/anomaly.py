@@ -109,7 +109,7 @@ class AnomalyScore(ModelGuard):
                 "EARLIER": _history.told(earlier[-30:]),
                 "CALL": f"{call.name}({arguments_of(call)})",
             }
-            judged = await self._ask(call, task, documents, _Judgement, self._end())
+            judged = await self._ask(call, task, documents, _Judgement, self._until())
         except Unjudged as error:
             return self._unjudged("unusual", error)
         if judged.score < self._threshold:

@@ -126,7 +126,7 @@ class ExplanationRequired(ModelGuard):
                 rest = {k: v for k, v in call.arguments.items() if k != argument}
                 shown = text_of({k: v for k, v in rest.items() if k not in call.tool.opaque})
             documents = {"CALL": f"{call.name}({shown})", "EXPLANATION": explanation}
-            judged = await self._ask(call, task, documents, _Judgement, self._end())
+            judged = await self._ask(call, task, documents, _Judgement, self._until())
         except Unjudged as error:
             return self._unjudged("insufficient", error)
         if judged.score >= self._threshold:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Annotated, Any, ClassVar, Unpack
 
-from pydantic import Field, StrictInt
+from pydantic import Field, StrictBool, StrictInt
 
 from checkrein.call import Call, Outcome
+from checkrein.errors import ConfigError
 from checkrein.verdicts import Ask, Deny
-from checkrein_plugins._config import Name
+from checkrein_plugins._config import Name, Texts
+from checkrein_plugins._selection import first_match
 from checkrein_plugins.guardrails import _history
 from checkrein_plugins.guardrails._judge import Judgement, Model, Score, Told, Unjudged
 from checkrein_plugins.guardrails._judged import arguments_of, result_of
@@ -80,7 +82,7 @@ class IntentDrift(ModelGuard):
         try:
             documents = _documents(self, call, self._history)
             documents["CALL"] = f"{call.name}({arguments_of(call)})"
-            judged = await self._ask(call, task, documents, _DriftJudgement, self._end())
+            judged = await self._ask(call, task, documents, _DriftJudgement, self._until())
         except Unjudged as error:
             return self._unjudged("drift", error)
         if judged.score < self._threshold:
@@ -98,63 +100,108 @@ class _GoalJudgement(Judgement):
     missing: Told
 
 
+class _StepJudgement(Judgement):
+    form: ClassVar[str] = (
+        '"needed": true or false, "missing": what should come first or instead, in one sentence, '
+        'or "", "reason": one sentence'
+    )
+    needed: bool
+    missing: Told
+
+
 class _GoalSettings(GuardSettings):
+    final: Texts | None = None
+    answers: StrictBool | None = None
     history: History = 30
     name: Name = "goal"
 
 
 class GoalVerification(ModelGuard):
-    """Withholds an end that does not reach what the session is for.
+    """Holds risky steps and the end of the work against what the session is for.
 
-    Judged is the answer of a model that asks for no more tools, against the intent of the session
-    and what it has done (`history` calls). `tools`: globs of tools that end the work (`submit`):
-    these are judged before they run, and models' answers are not. What is missing is told to the
-    agent, so that it can go on.
+    `tools`: globs of risky tools, each call of which must be needed for the goal, with these very
+    arguments. `final`: globs of tools that end the work (`submit`): judged is whether the goal is
+    reached. `answers`: the same of a model's answer that asks for no more tools; by default where
+    neither `tools` nor `final` is stated. The model is shown the intent, the last calls (`history`)
+    and the step. What is missing is told to the agent, so that it can go on.
 
     Other keys: `GuardSettings`. Raises `ConfigError` for a key or value that cannot be used.
     """
 
-    def __init__(self, *, model: Model, history: int = 30, **options: Unpack[GuardOptions]) -> None:
+    def __init__(
+        self,
+        *,
+        model: Model,
+        final: Sequence[str] | None = None,
+        answers: bool | None = None,
+        history: int = 30,
+        **options: Unpack[GuardOptions],
+    ) -> None:
         where = "goal"
-        settings = read_guard(_GoalSettings, where, options, history=history)
+        settings = read_guard(
+            _GoalSettings, where, options, final=final, answers=answers, history=history
+        )
         super().__init__(model, settings, where)
         self._history = settings.history
-        self._by_tool = settings.tools is not None
+        self._risky = settings.tools is not None
+        self._final = first_match(dict.fromkeys(settings.final or (), True), f"{where}.final")
+        stated = self._risky or settings.final is not None
+        self._answers = not stated if settings.answers is None else settings.answers
+        if not (stated or self._answers):
+            raise ConfigError(f"{where}: nothing is judged; state tools, final or answers = true")
 
     def concerns(self, call: Call) -> bool:
-        """Whether it is a tool that ends the work."""
-        return self._by_tool and call.kind == "tool" and self._looks(call.name)
+        """Whether it is a risky tool, or one that ends the work."""
+        if call.kind != "tool" or call.guard:
+            return False
+        return self._final(call.name) is not None or (self._risky and self._looks(call.name))
 
     def pre_call(self, call: Call) -> Awaitable[Any] | None:
-        """Judge before a tool that ends the work."""
+        """Judge before a risky tool, or one that ends the work."""
         return self._before(call) if self.concerns(call) else None
 
     def post_call(self, call: Call, outcome: Outcome) -> Awaitable[Any] | None:
         """Judge an answer that asks for nothing more."""
-        if self._by_tool or call.kind != "model" or call.guard or outcome.error is not None:
+        if not self._answers or call.kind != "model" or call.guard or outcome.error is not None:
             return None
         return None if asks_for_tools(outcome.value) is True else self._after(call, outcome)
 
     async def _before(self, call: Call) -> Any:
         try:
-            return await self._goal(call, f"{call.name}({arguments_of(call)})")
+            step = f"{call.name}({arguments_of(call)})"
+            if self._final(call.name):
+                return await self._end(call, step)
+            return await self._step(call, step)
         except Unjudged as error:
             return self._unjudged("goal", error)
 
     async def _after(self, call: Call, outcome: Outcome) -> Any:
         try:
-            return await self._goal(call, result_of(outcome))
+            return await self._end(call, result_of(outcome))
         except Unjudged as error:
             return self._unjudged("goal", error)
 
-    async def _goal(self, call: Call, end: str) -> Deny | Ask | None:
+    async def _step(self, call: Call, step: str) -> Deny | Ask | None:
+        task = (
+            "Tell whether the agent's next step, which is risky, is needed to reach its goal, and "
+            "right as it is: this tool, and these arguments. INTENT is what the agent's owner "
+            "wants, EARLIER what it has done, STEP what it is about to do."
+        )
+        documents = {**_documents(self, call, self._history), "STEP": step}
+        judged = await self._ask(call, task, documents, _StepJudgement, self._until())
+        if judged.needed:
+            return None
+        told = f"the step is not needed for the goal{quoted(judged.missing)}"
+        return self._stop("step", told, judged.reason)
+
+    async def _end(self, call: Call, end: str) -> Deny | Ask | None:
         task = (
             "Tell whether the agent's work has reached its goal. INTENT is what its owner wants, "
             "EARLIER what it has done, END what it wants to end with. To say that something is "
             "done is not to have done it: what needs a tool must stand in EARLIER."
         )
         documents = {**_documents(self, call, self._history), "END": end}
-        judged = await self._ask(call, task, documents, _GoalJudgement, self._end())
+        judged = await self._ask(call, task, documents, _GoalJudgement, self._until())
         if judged.reached:
             return None
         return self._stop("goal", f"the goal is not reached{quoted(judged.missing)}", judged.reason)

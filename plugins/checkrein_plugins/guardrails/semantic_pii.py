@@ -152,7 +152,7 @@ class SemanticPII(TextGuard):
         found: dict[str, str] = {}
         listed = "\n".join(f"* {name}: {means}" for name, means in self._categories.items())
         task = _TASK.format(categories=listed, place=PLACES_TOLD[place])
-        end = self._end()
+        end = self._until()
         for piece in self._parts(text):
             judged = await self._ask(call, task, {"TEXT": piece}, _Judgement, end)
             for one in judged.found:

@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -144,16 +145,77 @@ def opened(rein: Rein) -> Any:
     return rein.session(agent="a", intent="read pages", labels={"explanation": "to read it"})
 
 
+@pytest.fixture(params=["memory", "sqlite", "sealed"])
+def kept(request: Any, tmp_path: Any) -> dict[str, Any]:
+    """Settings of a Rein: where it keeps what."""
+    if request.param == "memory":
+        return {"store": "memory:"}
+    return {"store": f"sqlite:///{tmp_path}/s.db", "encrypt": request.param == "sealed"}
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("guard", "settings", "rule"), CASES)
-def test_a_model_decides(go, guard, settings, rule, shape) -> None:
+def test_a_model_decides(go, kept, guard, settings, rule, shape) -> None:
     judge = Scripted(GOOD[guard])
     plugin = guard(model=SHAPES[shape](judge), **settings)
-    with Rein([plugin], store="memory:") as rein, opened(rein):
+    with Rein([plugin], **kept) as rein, opened(rein):
         assert code(go, rein, fetch, url="x") == "the page of x"
         judge.say = BAD[guard]
         assert code(go, rein, fetch, url="y") == f"{plugin.name}/{rule}"
     assert len(judge.asked) == 2
+
+
+@pytest.mark.parametrize("record", ["all", "tools", "none"])
+def test_what_is_recorded_changes_no_judgement(go, record) -> None:
+    judge = Scripted({"score": 0.0})
+    guards = [
+        PromptInjection(model=judge),
+        AnomalyScore(model=judge, least=1),
+        IntentDrift(model=judge),
+    ]
+    with Rein(guards, store="memory:", record=record) as rein, opened(rein):
+        assert [code(go, rein, fetch, url=f"{n}") for n in range(3)] == [
+            f"the page of {n}" for n in range(3)
+        ]
+    assert len(judge.asked) == 3 + 2 + 3
+
+
+def test_to_observe_stops_nothing_and_tells_all(go) -> None:
+    guards = [
+        PromptInjection(model=Scripted({"score": 1}), rules="off"),
+        IntentDrift(model=Scripted(down)),
+    ]
+    with Rein(guards, store="memory:", mode="observe") as rein, opened(rein) as session:
+        assert code(go, rein, fetch, url="x") == "the page of x"
+        told = str([event.view for event in session.events()])
+    assert "checker_unavailable" in told and "['prompt_injection', 'deny']" in told
+
+
+def test_many_calls_at_once_are_judged_each_for_itself() -> None:
+    def finds(question: str) -> str:
+        return json.dumps({"mark": mark_of(question), "score": float("page of 7" in question)})
+
+    async def run() -> list[Any]:
+        guard = PromptInjection(model=as_async(Scripted(finds)), rules="off")
+        with Rein([guard], store="memory:") as rein:
+            async with rein.session(agent="a", on_error="keep"):
+                calls = (rein.acall(fetch, str(n)) for n in range(20))
+                return await asyncio.gather(*calls, return_exceptions=True)
+
+    found = asyncio.run(run())
+    assert [n for n, one in enumerate(found) if isinstance(one, errors.Denied)] == [7]
+    assert found.count("the page of 3") == 1
+
+
+def test_threads_of_a_session_are_judged_too() -> None:
+    guard = PromptInjection(model=as_async(Scripted({"score": 0.0})), rules="off")
+    with (
+        Rein([guard], store="memory:") as rein,
+        rein.session(agent="a") as session,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        found = list(pool.map(session.bind(lambda n: rein.call(fetch, str(n))), range(24)))
+    assert found == [f"the page of {n}" for n in range(24)]
 
 
 def down(question: str) -> str:

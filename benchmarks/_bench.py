@@ -71,7 +71,15 @@ def machine() -> str:
         names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
         model = next(names, "")
     packages = []
-    for name in ("agenthandler", "langchain", "langgraph", "pluggy", "pydantic", "google-re2"):
+    for name in (
+        "agenthandler",
+        "agent-aegis",
+        "langchain",
+        "langgraph",
+        "pluggy",
+        "pydantic",
+        "google-re2",
+    ):
         try:
             packages.append(f"{name} {version(name)}")
         except PackageNotFoundError:

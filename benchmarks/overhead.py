@@ -455,7 +455,8 @@ def main() -> None:
             (
                 "Made by `python3 benchmarks/overhead.py --write`, which makes its own environment "
                 "(`python3 benchmarks/redaction.py` measures redaction alone, "
-                "`python3 benchmarks/adapters.py` the adapters), on:"
+                "`python3 benchmarks/adapters.py` the adapters, `benchmarks/budget.py` and "
+                "`benchmarks/totals.py` budgets and the bill), on:"
             ), "",
             f"> {machine()}", "",
             (

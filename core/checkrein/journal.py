@@ -23,7 +23,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from checkrein import accounts
-from checkrein.call import Call, Outcome, Usage
+from checkrein.call import Call, Outcome, Usage, new_outcome
 from checkrein.codec import LONG, describe, is_brief, is_flat, is_flat_value
 from checkrein.store import SAME, Event, HoldRow, NewEvent, Store, Tree
 from checkrein.verdicts import Measured, Sink
@@ -304,7 +304,15 @@ class Journal:
                     continue
                 found[name] = value
                 by[name] = impl.plugin
-        return outcome.replace(**found) if found else outcome
+        if not found:
+            return outcome
+        get = found.get
+        return new_outcome(
+            outcome.state, outcome.value, outcome.error, get("usage", outcome.usage),
+            get("cost", outcome.cost), get("cost_state", outcome.cost_state), outcome.duration,
+            outcome.attempts, outcome.source, get("amounts", outcome.amounts),
+            get("price", outcome.price),
+        )  # fmt: skip
 
 
 def _sound(measured: object) -> bool:

@@ -116,7 +116,7 @@ def _get(source: Any, *keys: str) -> Any:
     """The first of `keys` that `source` has, whether it is a mapping or an object."""
     if source is None:
         return None
-    if isinstance(source, Mapping):
+    if type(source) is dict or isinstance(source, Mapping):
         for key in keys:
             if (value := source.get(key)) is not None:
                 return value
@@ -147,8 +147,8 @@ def _model(response: Any) -> str:
 def _tier(response: Any, raw: Any) -> str:
     """The service tier that was billed, as OpenAI, Anthropic and Google tell it."""
     name = _get(response, "service_tier") or _get(raw, "service_tier", "trafficType")
-    if name is None:
-        name = _get(_get(response, "response_metadata"), "service_tier")
+    if name is None and (about := _get(response, "response_metadata")) is not None:
+        name = _get(about, "service_tier")
     return tier_of(name) if isinstance(name, str) else ""
 
 
@@ -204,28 +204,30 @@ def _common(raw: Any, provider: str) -> dict[str, int] | None:
         answered = max(total - asked, 0)
     into = _get(raw, "prompt_tokens_details", "input_tokens_details", "input_token_details")
     out = _get(raw, "completion_tokens_details", "output_tokens_details", "output_token_details")
-    read = _count(into, "cached_tokens", "cache_read")
+    found = {"input_tokens": asked, "output_tokens": answered}
+    if out is not None:
+        found["reasoning_tokens"] = _count(out, "reasoning_tokens", "reasoning") or 0
+        found["output_audio_tokens"] = _count(out, "audio_tokens", "audio") or 0
+    read = write = long = None
+    if into is not None:
+        read = _count(into, "cached_tokens", "cache_read")
+        write = _count(into, "cache_write_tokens", "cache_creation")
+        long = _count(into, "ephemeral_1h_input_tokens")
+        found["input_audio_tokens"] = _count(into, "audio_tokens", "audio") or 0
+        both = _get(into, "cached_tokens_details")
+        found["cache_read_audio_tokens"] = _count(both, "audio_tokens") or 0
     if read is None:
         read = _count(raw, "cache_read_input_tokens", "prompt_cache_hit_tokens") or 0
-    write = _count(into, "cache_write_tokens", "cache_creation")
     if write is None:
         write = _count(raw, "cache_creation_input_tokens") or 0
-    long = _count(_get(raw, "cache_creation"), "ephemeral_1h_input_tokens")
-    if long is None:
-        long = _count(into, "ephemeral_1h_input_tokens")
-    if _adds_cache(raw, provider):
-        asked += read + write
-    return {
-        "input_tokens": asked,
-        "output_tokens": answered,
-        "cache_read_tokens": read,
-        "cache_write_tokens": write,
-        "reasoning_tokens": _count(out, "reasoning_tokens", "reasoning") or 0,
-        "input_audio_tokens": _count(into, "audio_tokens", "audio") or 0,
-        "output_audio_tokens": _count(out, "audio_tokens", "audio") or 0,
-        "cache_write_1h_tokens": long or 0,
-        "cache_read_audio_tokens": _count(_get(into, "cached_tokens_details"), "audio_tokens") or 0,
-    }
+    kept = _get(raw, "cache_creation")
+    if kept is not None:
+        long = _count(kept, "ephemeral_1h_input_tokens")
+    if (read or write) and _adds_cache(raw, provider):
+        found["input_tokens"] += read + write
+    found["cache_read_tokens"], found["cache_write_tokens"] = read, write
+    found["cache_write_1h_tokens"] = long or 0
+    return found
 
 
 def _adds_cache(raw: Any, provider: str) -> bool:

@@ -15,13 +15,13 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal, Never
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Never, Self
 
 from pydantic import Field
 
 from checkrein.call import Call, Outcome, Usage
 from checkrein.hooks import Plugin
-from checkrein.usage import check_usage, tier_of, usage_of
+from checkrein.usage import MOST_TOKENS, check_usage, tier_of, usage_of
 from checkrein.verdicts import Deny, Measured, PreVerdict
 from checkrein_plugins._config import MOST_STORED, Settings, read, refuse_unknown
 from checkrein_plugins._money import ToolPrices
@@ -51,6 +51,11 @@ class Cost(Plugin):
     marks it and warns once for each model; `deny` refuses it before it runs.
     """
 
+    def __new__(cls, **settings: Any) -> Self:
+        """One that refuses is asked before every call; one that only records is not."""
+        denies = cls is Cost and settings.get("unpriced") == "deny"
+        return super().__new__(_Denying if denies else cls)  # type: ignore[return-value]  # one of ours
+
     def __init__(
         self,
         *,
@@ -60,7 +65,7 @@ class Cost(Plugin):
         **unknown: Never,
     ) -> None:
         refuse_unknown(unknown, "cost", ("overlay", "tool_prices", "unpriced"))
-        self._deny = read(_Settings, {"unpriced": unpriced}, "cost").unpriced == "deny"
+        read(_Settings, {"unpriced": unpriced}, "cost")
         self._book = book_of(overlay, "cost.overlay")
         self._tools = ToolPrices(tool_prices, "cost")
         self._warned: set[str] = set()
@@ -69,14 +74,6 @@ class Cost(Plugin):
     def start(self, rein: Rein) -> None:
         """Its clock is the Rein's: a price is that of the moment at which a call begins."""
         self._clock = rein.clock
-
-    def pre_call(self, call: Call) -> PreVerdict:
-        """Refuse a model without a price, where that is asked for."""
-        if not self._deny or call.kind != "model":
-            return None
-        if self._book.find(call.name, call.labels.get("provider", "")) is not None:
-            return None
-        return Deny(f"no price is known for model {call.name!r}", rule="cost/unpriced")
 
     def measure(self, call: Call, outcome: Outcome) -> Measured | None:
         """Usage and cost of one attempt; None where there is nothing to measure."""
@@ -115,7 +112,8 @@ class Cost(Plugin):
         if usage is None:
             self._warn(call.name, "its response reports no usage")
             return _UNPRICED
-        if not check_usage(usage):
+        counts = check_usage(usage) if found is None else usage.total_tokens <= MOST_TOKENS
+        if not counts:
             self._warn(call.name, "its usage has a count that is not a whole number from 0")
             return _UNPRICED
         began = self._clock() - int(outcome.duration * 1_000_000)
@@ -149,3 +147,15 @@ class Cost(Plugin):
             return
         self._warned.add(model)
         _log.warning("model %s is unpriced or only estimated: %s", model, why)
+
+
+class _Denying(Cost):
+    """A `Cost` with `unpriced="deny"`."""
+
+    def pre_call(self, call: Call) -> PreVerdict:
+        """Refuse a model without a price."""
+        if call.kind != "model":
+            return None
+        if self._book.find(call.name, call.labels.get("provider", "")) is not None:
+            return None
+        return Deny(f"no price is known for model {call.name!r}", rule="cost/unpriced")

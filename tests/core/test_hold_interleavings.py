@@ -42,7 +42,7 @@ def replay(url: str, steps: list[tuple[str, int]]) -> None:
                     held[call] = amount
             elif what == "settle" and held:
                 # Nothing settles above its hold here: an overrun is booked, and flagged.
-                of, most = next(iter(held.items()))
+                of, most = list(held.items())[number % len(held)]
                 actual = min(amount, most)
                 event = NewEvent("outcome", of, number, {}, None, 1)
                 store.commit(Batch("s", [event], number, settles=[SettleRow(of, actual)]))

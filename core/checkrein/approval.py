@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ApprovalRequest", "Approvals", "masked_paths"]
 
-LAPSED = 100
+LAPSED = 300
 """Requests that are marked as expired by one look at the list, at most."""
 
 
@@ -208,7 +208,9 @@ class Approvals(BoundCalls):
                 record, "rejected", "approval_decided", view, by=by, reject_reason=shown
             )
         quorum = int(record.body["quorum"])
-        use = expiry.ends(self.rein, self.rein.approval_use, "use_by")
+        use: dict[str, Any] = {}
+        if record.body["kind"] != "after":  # a review is used as often as its result is found
+            use = expiry.ends(self.rein, self.rein.approval_use, "use_by")
         if quorum <= 1:
             return self._move(record, "approved", "approval_decided", view, edited, by=by, **use)
         if edited is not None:

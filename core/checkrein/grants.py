@@ -255,7 +255,8 @@ class Grants:
         event = self.rein.journal.event(kind, "", id=record.id, tool=record.label, **said)
         approval = self.store.record("approval", record.body["approval"])
         session = record.session or ("" if approval is None else approval.session)
-        self.store.commit(Batch(session, (event,), event.at, puts=(put,)))
+        batch = Batch(session, (event,), event.at, puts=(put,))
+        self.rein.observers.notify(self.store.commit(batch), batch)
 
 
 def _seconds(value: object) -> float:

@@ -73,7 +73,8 @@ class Permissions:
             event = self.rein.journal.event("approval_reopened", call.id, id=ids[-1])
             with contextlib.suppress(Conflict):  # somebody else repeats it
                 puts = self.puts(ids, "approved", "started")
-                self.store.commit(Batch(call.session, (event,), event.at, puts=puts))
+                batch = Batch(call.session, (event,), event.at, puts=puts)
+                self.rein.observers.notify(self.store.commit(batch), batch)
 
     def _bound(self, call: Call) -> dict[str, Any]:
         """What a decision is bound to, beside the arguments."""
@@ -309,7 +310,8 @@ class Permissions:
         event = self.rein.journal.event(
             "approval_escalated", record.body["call"], id=id, who=record.body["then"]
         )
-        self.rein.store.commit(Batch(record.session, (event,), event.at))
+        batch = Batch(record.session, (event,), event.at)
+        self.rein.observers.notify(self.store.commit(batch), batch)
         request = request_of(self.rein, record, lambda: self._open(id))
         Asking(self.rein, io, call, request).tell()
 

@@ -44,7 +44,8 @@ class RefusedAnswers:
                 id=str(id)[:100], by=str(by)[:100], answer=answer, reason=reason[:1000],
             )  # fmt: skip
             session = SESSION if known is None else known.session
-            rein.store.commit(Batch(session, (event,), event.at))
+            batch = Batch(session, (event,), event.at)
+            rein.observers.notify(rein.store.commit(batch), batch)
 
     def _often(self) -> bool:
         now = time.monotonic()

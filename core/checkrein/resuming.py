@@ -170,7 +170,8 @@ class Resuming:
             "needs_human", record.body["call"], name=record.body["tool"], why=str(error)
         )
         puts = (Put("doubt", record.session, "open", {}, record.session),)
-        self.store.commit(Batch(record.session, (event,), event.at, puts=puts))
+        batch = Batch(record.session, (event,), event.at, puts=puts)
+        self.rein.observers.notify(self.store.commit(batch), batch)
 
     def _moves(self, token: str, session: str) -> Callable[[], bool]:
         """Tells whether the approval was used, or its session got another owner, from now on."""

@@ -41,7 +41,8 @@ class Waiters:
         self._due: dict[object, tuple[str, Mapping[str, Any], Callable[[], None]]] = {}
         self._pid = 0
         self._running = False
-        self._closed = threading.Event()
+        self._closed = False
+        self._kick = threading.Event()
         rein.approvals.listeners.append(self.wake)
 
     def wake(self, id: str) -> None:
@@ -57,6 +58,7 @@ class Waiters:
         self._start()
         with self._lock:
             self._waiting.setdefault(id, {})[key] = wake
+        self._kick.set()
 
         def stop() -> None:
             with self._lock:
@@ -85,7 +87,8 @@ class Waiters:
 
     def close(self) -> None:
         """Wake everybody a last time, and nobody any more."""
-        self._closed.set()
+        self._closed = True
+        self._kick.set()
         with self._lock:
             ids = list(self._waiting)
         for id in ids:
@@ -99,26 +102,33 @@ class Waiters:
                 # A fork has neither the thread nor those who waited.
                 self._waiting.clear()
                 self._due.clear()
-                self._closed = threading.Event()
+                self._kick = threading.Event()
             self._running, self._pid = True, os.getpid()
             # Read before anybody looks at a record: nothing falls in between.
             newest = self.store.events(reverse=True, limit=1)
             seq = newest[0].seq if newest else 0
         threading.Thread(
-            target=self._work, args=(seq, self._closed), name="checkrein-waiters", daemon=True
+            target=self._work, args=(seq,), name="checkrein-waiters", daemon=True
         ).start()
 
-    def _work(self, seq: int, closed: threading.Event) -> None:
+    def _work(self, seq: int) -> None:
         mark = -1
         looked = alone = time.monotonic()
-        while not closed.wait(POLL):
+        by_clock = self.rein.clock is not self.rein.real_clock
+        while not self._closed:
+            if self._waiting or by_clock:
+                time.sleep(POLL)
+            else:
+                # Only the time is waited for, or nothing: until somebody comes.
+                self._kick.wait(SLOW)
+                self._kick.clear()
             now = time.monotonic()
             with contextlib.suppress(CheckreinError):  # a store that is busy or away: next time
                 change = self.store.changed()
                 if change != mark:
                     mark = change
                     seq = self._decided(seq)
-            if self.rein.clock is not self.rein.real_clock or now - looked >= SLOW:
+            if by_clock or now - looked >= SLOW:
                 looked = now
                 self._by_time()
             with self._lock:

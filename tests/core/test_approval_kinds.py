@@ -339,6 +339,15 @@ def test_a_yes_that_is_not_used_lapses(go, sqlite) -> None:
         assert rein.approvals.get(token).state == "expired"
 
 
+def test_a_review_that_said_yes_holds_for_good(go, sqlite) -> None:
+    clock = Clock()
+    with Rein(plugins=[Reviews()], store=sqlite, clock=clock, approval_use=600) as rein:
+        token = Desk(rein).waiting(go)
+        rein.approvals.approve(token, by="anna")
+        clock.advance(100_000)
+        assert go.run(rein, "resume", token) == "paid 5"
+
+
 def test_a_step_of_the_wall_clock_does_not_change_an_expiry(go, sqlite, monkeypatch) -> None:
     with Rein(plugins=[Asks()], store=sqlite, approval_expires=600) as rein:
         desk = Desk(rein)

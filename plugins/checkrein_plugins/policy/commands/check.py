@@ -102,15 +102,23 @@ def _configuration(document: Document, place: Place) -> Iterator[Fault]:
             continue
         rules = options.get("rules")
         for index, rule in enumerate(rules if isinstance(rules, list) else ()):
-            if isinstance(rule, dict) and isinstance(rule.get("tool"), (str, list)):
-                key: Key = ("plugins", name, "rules", index, "tool")
-                yield from _unknown(document, key, patterns(rule["tool"]), tools)
-                arguments = rule.get("arguments")
-                if isinstance(arguments, dict):
-                    key = (*key[:-1], "arguments")
-                    listed = patterns(rule["tool"])
-                    heads = {name: str(name).partition(".")[0] for name in arguments}
-                    yield from _untaken(document, key, listed, heads, tools)
+            if isinstance(rule, dict):
+                yield from _of_rule(document, ("plugins", name, "rules", index), rule, tools)
+
+
+def _of_rule(
+    document: Document, key: Key, rule: Mapping[str, Any], tools: Tools
+) -> Iterator[Fault]:
+    """A rule of a scope against the tools that are known."""
+    tool: Any = rule.get("tool")
+    if not isinstance(tool, (str, list)):
+        return
+    listed = patterns(tool)
+    yield from _unknown(document, (*key, "tool"), listed, tools)
+    arguments: Any = rule.get("arguments")
+    if isinstance(arguments, dict):
+        heads = {name: str(name).partition(".")[0] for name in arguments}
+        yield from _untaken(document, (*key, "arguments"), listed, heads, tools)
 
 
 def _named(options: dict[str, Any]) -> tuple[list[Any], list[Any]]:

@@ -1,6 +1,6 @@
 """What the framework adapters cost, without plugins, in a store in memory.
 
-    python3 benchmarks/adapters.py [langchain | crewai | openai_agents ...]
+    python3 benchmarks/adapters.py [langchain | crewai | openai_agents | openai ...]
 
 Measures every framework that is installed here. Two questions for each:
 
@@ -280,10 +280,108 @@ def openai_agents(rein: Rein) -> Iterator[list[Case]]:
         ]  # fmt: skip
 
 
+@contextmanager
+def openai(rein: Rein) -> Iterator[list[Case]]:
+    """[supervised call, the same by `rein.model_call`, both streamed, plain and supervised turn].
+
+    A turn is two chat completions and one tool call in a loop of one's own, over a transport
+    that answers at once.
+    """
+    import importlib
+    import json
+
+    from openai import OpenAI
+    from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+    from checkrein.testing import Reply, ToolCall
+    from checkrein.testing._chat_answers import chunks, completion
+    from checkrein_integrations.openai import supervise_client
+
+    hello: Any = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "go"}]}
+    asking = completion(1, hello, Reply(None, [ToolCall("pay", {"amount": 1}, "c1")]))
+    done = completion(2, hello, Reply("done"))
+    whole = ChatCompletion.construct(**done)
+    pieces = [ChatCompletionChunk.construct(**c) for c in chunks(2, hello, Reply("done"))]
+
+    class Pieces:
+        response = None
+
+        def __iter__(self) -> Iterator[Any]:
+            return iter(pieces)
+
+        def close(self) -> None: ...
+
+    class Stub(OpenAI):
+        def request(self, cast_to: Any, options: Any, **how: Any) -> Any:
+            return Pieces() if how.get("stream") else whole
+
+    stub = Stub(base_url="http://127.0.0.1:9/v1", api_key="x")
+    ours = supervise_client(rein, stub)
+
+    def ask(client: Any) -> Callable[[], object]:
+        create = client.chat.completions.create
+        return lambda: create(**hello)
+
+    def stream(client: Any) -> Callable[[], object]:
+        create = client.chat.completions.create
+        return lambda: list(create(**hello, stream=True))
+
+    go = {"role": "user", "parts": [{"type": "text", "content": "go"}]}
+    shape: Any = {"model": "gpt-4o-mini", "messages": [go]}
+    said = {"role": "assistant", "parts": [{"type": "text", "content": "done"}]}
+
+    def told(**_: Any) -> Any:
+        stub.chat.completions.create(**hello)
+        return said
+
+    def streamed(**_: Any) -> Any:
+        return stub.chat.completions.create(**hello, stream=True)
+
+    plain = OpenAI(base_url="http://127.0.0.1:9/v1", api_key="x")
+    roots = [cls.__module__.partition(".")[0] for cls in type(plain._client).__mro__]
+    http = importlib.import_module(next(r for r in roots if r.startswith("httpx")))
+
+    def answer(request: Any) -> Any:
+        asked = len(json.loads(request.content)["messages"]) == 1
+        return http.Response(200, json=asking if asked else done)
+
+    over = OpenAI(
+        base_url="http://127.0.0.1:9/v1", api_key="x",
+        http_client=http.Client(transport=http.MockTransport(answer)),
+    )  # fmt: skip
+
+    def turn(client: Any, run: Callable[..., str]) -> Callable[[], object]:
+        create = client.chat.completions.create
+
+        def once() -> object:
+            messages = list(hello["messages"])
+            said = create(model="gpt-4o-mini", messages=messages).choices[0].message
+            for call in said.tool_calls:
+                result = run(pay, **json.loads(call.function.arguments))
+                messages += [said, {"role": "tool", "tool_call_id": call.id, "content": result}]
+            return create(model="gpt-4o-mini", messages=messages)
+
+        return once
+
+    with rein.session():
+        yield [
+            Case("OpenAI client: model call", times(ask(ours)), 200),
+            Case("OpenAI client: the same by rein.model_call",
+                 times(lambda: rein.model_call(told, **shape)), 200),
+            Case("OpenAI client: streamed call", times(stream(ours)), 100),
+            Case("OpenAI client: the same by rein.model_stream",
+                 times(lambda: list(rein.model_stream(streamed, **shape))), 100),
+            Case("OpenAI client: turn, plain", times(turn(over, lambda fn, **k: fn(**k))), 20),
+            Case("OpenAI client: turn, supervised",
+                 times(turn(supervise_client(rein, over), rein.call)), 20),
+        ]  # fmt: skip
+
+
 FRAMEWORKS: dict[str, Callable[[Rein], Any]] = {
     "langchain": langchain,
     "crewai": crewai,
     "openai_agents": openai_agents,
+    "openai": openai,
 }
 
 
@@ -305,7 +403,9 @@ def report(name: str, rounds: int) -> list[str]:
              "| --- | ---: | ---: | --- |"]  # fmt: skip
     *stubs, bare, supervised = cases
     for ours, stub in zip(stubs[::2], stubs[1::2], strict=True):
-        own = [a - b - c for a, b, c in zip(ours.times, stub.times, base.times, strict=True)]
+        # What `rein.model_call` does is in the stub of a client's model call already.
+        less = [0.0] * rounds if name == "openai" else base.times
+        own = [a - b - c for a, b, c in zip(ours.times, stub.times, less, strict=True)]
         lines.append(within(f"{ours.name}, own function", own, OWN_GOAL, " us"))
     ratios = [a / b for a, b in zip(supervised.times, bare.times, strict=True)]
     lines.append(within(f"{supervised.name}, times no-op", ratios, TURN_GOAL, ""))
@@ -316,7 +416,8 @@ def main(names: list[str]) -> None:
     """Measure what is asked for, or what is installed."""
     from importlib.util import find_spec
 
-    modules = {"langchain": "langchain", "crewai": "crewai", "openai_agents": "agents"}
+    modules = {"langchain": "langchain", "crewai": "crewai", "openai_agents": "agents",
+               "openai": "openai"}  # fmt: skip
     wanted = names or [n for n in FRAMEWORKS if find_spec(modules[n]) is not None]
     print(f"# Adapters\n\n> {machine()}\n")
     for name in wanted:

@@ -26,6 +26,7 @@ TITLES = {
     "langchain": "LangChain",
     "crewai": "CrewAI",
     "openai_agents": "OpenAI Agents SDK",
+    "openai": "OpenAI clients",
 }
 
 
@@ -55,7 +56,9 @@ def run(environment: environments.Environment) -> dict[str, Any]:
         done = subprocess.run(
             [str(python), "-m", "pytest", "-q", SUITE],
             cwd=environments.ROOT,
-            env=environments.child_environment(CHECKREIN_CONFORMANCE_REPORT=str(report)),
+            env=environments.child_environment(
+                CHECKREIN_CONFORMANCE_REPORT=str(report), CHECKREIN_REQUIRE=environment.require
+            ),
             check=False,
         )
         if done.returncode:
@@ -77,7 +80,8 @@ def page(runs: dict[str, Any]) -> str:
             "expected result. The result is what happened to the world, what the model read, what "
             "the user got, every row of the journal, the tree of spans and the spend. It is run "
             "through every framework, sync and async, with tool calls one by one and in parallel, "
-            "streamed and not, and in CrewAI with native tool calls and ReAct. The suite is "
+            "streamed and not, in CrewAI with native tool calls and ReAct, and in a loop over "
+            "OpenAI's own clients by chat completions and responses. The suite is "
             "`tests/conformance/`: `pytest tests/conformance` runs it for what is installed, and "
             "`python3 scripts/compatibility.py` writes this page from a run."
         ),

@@ -26,7 +26,7 @@ from checkrein.checks import (
     untouched,
 )
 from checkrein.codec import decode_arguments, encode_arguments, is_brief, is_flat
-from checkrein.entry import CURRENT, OPTIONS, Entry, inside, outermost, seen, undone_around
+from checkrein.entry import CURRENT, OPTIONS, Entry, ended, inside, outermost, seen, undone_around
 from checkrein.errors import Conflict, Denied, HoldRefused
 from checkrein.execution import Execution
 from checkrein.intents import Intents
@@ -53,9 +53,7 @@ class Engine:
     """Runs entries for one Rein."""
 
     def __init__(self, rein: Rein, journal: Journal) -> None:
-        self.rein = rein
-        self.journal = journal
-        self.store = rein.store
+        self.rein, self.journal, self.store = rein, journal, rein.store
         self.recording = Recording(rein, journal)
         self.execution = Execution(rein, journal, self.recording)
         self.commit = self.recording.commit
@@ -132,6 +130,8 @@ class Engine:
             problem = error
             raise
         finally:
+            if entry.asks_only and ended(outcome, problem):
+                span = self.telemetry.call(call)
             if span is not None:
                 self.telemetry.finish(span, outcome, problem, call)
             if session.rollback_wanted:

@@ -8,12 +8,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from checkrein.call import Call, CallKind, Outcome, Usage
+from checkrein.errors import Denied
 from checkrein.undo import MISSING
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from checkrein.errors import Denied
     from checkrein.session import Session
     from checkrein.tools import Tool
     from checkrein.verdicts import Ask
@@ -164,3 +164,11 @@ def seen(outcome: Outcome) -> Outcome:
     if outcome.error is not None:
         raise outcome.error
     return outcome
+
+
+def ended(outcome: Outcome | None, problem: BaseException | None) -> bool:
+    """Whether a call that was only asked about has come to its end: refused, or answered.
+
+    Nothing more comes of it then, and it is told like any other.
+    """
+    return isinstance(problem, Denied) or (outcome is not None and outcome.source != "")

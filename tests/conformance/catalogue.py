@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from typing import Any
 
 from .scenario import Scenario
@@ -17,7 +18,13 @@ from .scenarios_verdicts import SCENARIOS as VERDICTS
 SCENARIOS: list[Scenario] = [*VERDICTS, *APPROVALS, *LIMITS, *FAILURES, *CONTENT, *RUNS]
 NAMES = [scenario.name for scenario in SCENARIOS]
 
-DRIVERS = {"plain": "", "langchain": "langchain", "crewai": "crewai", "openai_agents": "agents"}
+DRIVERS = {
+    "plain": "",
+    "langchain": "langchain",
+    "crewai": "crewai",
+    "openai_agents": "agents",
+    "openai": "openai",
+}
 """Driver -> the module of its framework."""
 
 
@@ -27,6 +34,8 @@ def drivers() -> dict[str, Any]:
     for name, framework in DRIVERS.items():
         if importlib.util.find_spec(f"{__package__}.driver_{name}") is None:
             continue
+        if name == "openai" and os.environ.get("CHECKREIN_REQUIRE", name) != name:
+            continue  # other frameworks bring its client: it has a session of its own
         if not framework or importlib.util.find_spec(framework) is not None:
             found[name] = importlib.import_module(f".driver_{name}", __package__)
     return found

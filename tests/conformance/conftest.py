@@ -14,7 +14,8 @@ PACKAGES = {
     "plain": (),
     "langchain": ("langchain", "langchain-core", "langgraph"),
     "crewai": ("crewai",),
-    "openai_agents": ("openai-agents",),
+    "openai_agents": ("openai-agents", "openai"),
+    "openai": ("openai",),
 }
 """Driver -> the distributions whose versions the report names."""
 

@@ -7,7 +7,7 @@ result, and fails where a row is no longer true.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .scenario import Scenario, Variant, says
@@ -168,7 +168,96 @@ _CREWAI = [
     ),
 ]  # fmt: skip
 
-DIFFERENCES: Sequence[Difference] = [*_PLAIN, *_LANGCHAIN, *_CREWAI]
+_RAISED = (
+    "what a tool raises leaves the Agents SDK as its `UserError`, unless it is an `AgentsException`"
+)
+_CANCELS = (
+    "the Agents SDK cancels the running siblings of a tool call that ends the run; the thread of a "
+    "sync tool runs on, and its late result is what is undone"
+)
+
+_AGENTS = [
+    Difference(
+        "tool_error_raised", "openai_agents",
+        {
+            "end": "UserError",
+            "spans": [f"{ROOT} !UserError", CHAT, CHAT, f"{ROOT}/execute_tool fail !Broken",
+                      f"{ROOT}/execute_tool pay", f"{ROOT}/execute_tool pay.undo"],
+        },
+        _RAISED, "test_agents_wrap_tool_errors",
+    ),
+    Difference(
+        "rollback_with_siblings", "openai_agents",
+        {
+            "end": "UserError",
+            "journal": ["collapse intent outcome:unknown !Broken needs_human",
+                        "steady intent outcome:unknown !CancelledError late"],
+            "spans": [f"{ROOT} !UserError", CHAT, f"{ROOT}/execute_tool collapse !Broken",
+                      f"{ROOT}/execute_tool steady !CancelledError",
+                      f"{ROOT}/execute_tool steady.undo"],
+        },
+        f"{_RAISED}; {_CANCELS}", "test_agents_cancel_siblings",
+    ),
+    Difference(
+        "halt_with_siblings", "openai_agents",
+        {
+            "journal": ["signal intent outcome:done amended !Denied",
+                        "steady intent outcome:unknown !CancelledError late"],
+            "spans": [f"{ROOT} !Denied", CHAT, f"{ROOT}/execute_tool signal !Denied",
+                      f"{ROOT}/execute_tool steady !CancelledError",
+                      f"{ROOT}/execute_tool steady.undo"],
+        },
+        _CANCELS, "test_agents_cancel_siblings",
+    ),
+    Difference(
+        "unknown_tool", "openai_agents", {"journal": [], "calls": 2, "spans": [ROOT, CHAT, CHAT]},
+        "the Agents SDK answers a tool that does not exist itself, before any hook is called",
+        "test_agents_answer_an_unknown_tool_themselves",
+    ),
+    Difference(
+        "malformed_arguments", "openai_agents", {"saw": ["Invalid JSON input for tool pay"]},
+        "the Agents SDK words the answer itself, and leaves out what was wrong",
+        "test_agents_do_not_say_what_is_wrong_with_arguments",
+    ),
+    Difference(
+        "answer_blocked", "openai_agents", {"tokens": 55}, _CUT,
+        "test_agents_cut_stream_tells_no_usage",
+        {"streamed": True},
+    ),
+]  # fmt: skip
+
+_WRAPS = "what the provider fails with is an error of OpenAI's client, by the HTTP status"
+_FAILED = "intent outcome:unknown !InternalServerError"
+
+_OPENAI = [
+    # The loop is the one of the reference.
+    *(
+        replace(row, driver="openai")
+        for row in _PLAIN
+        if row.scenario in ("malformed_arguments", "later_rejected", "later_beside_others")
+    ),
+    Difference(
+        "model_fails", "openai",
+        {
+            "models": ["scripted-1 intent outcome:done"] * 2 + [f"scripted-1 {_FAILED}"],
+            "end": "InternalServerError",
+            "spans": [f"{ROOT} !InternalServerError", CHAT, CHAT, f"{CHAT} !InternalServerError",
+                      *[f"{ROOT}/execute_tool note"] * 2],
+        },
+        _WRAPS, "test_openai_names_failures_by_their_status",
+    ),
+    Difference(
+        "model_retried", "openai",
+        {"models": ["scripted-1 intent outcome:done", f"scripted-1 {_FAILED} intent outcome:done"]},
+        _WRAPS, "test_openai_names_failures_by_their_status",
+    ),
+    Difference(
+        "answer_blocked", "openai", {"tokens": 41}, _CUT, "test_openai_cut_stream_tells_no_usage",
+        {"streamed": True},
+    ),
+]  # fmt: skip
+
+DIFFERENCES: Sequence[Difference] = [*_PLAIN, *_LANGCHAIN, *_CREWAI, *_AGENTS, *_OPENAI]
 
 
 def of(scenario: Scenario, driver: str, variant: Variant) -> Difference | None:

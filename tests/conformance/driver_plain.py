@@ -123,6 +123,9 @@ class Loop:
 
     # -- sync
 
+    def ask(self) -> Any:
+        return self.rein.model_call(self.model, **self.request())
+
     def one(self, call: Any) -> None:
         try:
             value = self.rein.call(self.function(call["name"]), **call["arguments"])
@@ -132,8 +135,7 @@ class Loop:
 
     def run(self) -> str:
         while True:
-            answer = self.rein.model_call(self.model, **self.request())
-            calls = self.asked(answer)
+            calls = self.asked(self.ask())
             if not calls:
                 return text_of(self.messages[-1])
             if len(calls) == 1:
@@ -161,6 +163,9 @@ class Loop:
 
     # -- async
 
+    async def aask(self) -> Any:
+        return await self.rein.amodel_call(self.model, **self.request())
+
     async def aone(self, call: Any) -> None:
         try:
             value = await self.rein.acall(self.function(call["name"]), **call["arguments"])
@@ -170,8 +175,7 @@ class Loop:
 
     async def arun(self) -> str:
         while True:
-            answer = await self.rein.amodel_call(self.model, **self.request())
-            calls = self.asked(answer)
+            calls = self.asked(await self.aask())
             if not calls:
                 return text_of(self.messages[-1])
             done = await asyncio.gather(*map(self.aone, calls), return_exceptions=True)
@@ -214,11 +218,14 @@ class Run:
             tools["steady"] = _threaded(tools["steady"])
         if case.inner:
             tools["delegate"] = self._delegate()
-        self.loop = Loop(case, case.turns, tools)
+        self.loop = self.loop_of(case.turns, tools)
+
+    def loop_of(self, turns: list[Any], tools: dict[str, Callable[..., Any]]) -> Loop:
+        return Loop(self.case, turns, tools)
 
     def _delegate(self) -> Callable[..., Any]:
         def inner() -> Loop:
-            return Loop(self.case, self.case.inner, self.case.functions)
+            return self.loop_of(self.case.inner, self.case.functions)
 
         if self.case.variant.mode == "sync":
 

@@ -52,10 +52,10 @@ def test_plain_resume_of_a_rejected_request() -> None:
             rein.call(pay)
         (request,) = rein.approvals.pending()
         rein.approvals.reject(request.id, by="ann")
-        before = [e.kind for e in rein.store.events(session=session.id)]
         with pytest.raises(ApprovalRejected):
             rein.resume(request.id)
-        assert [e.kind for e in rein.store.events(session=session.id)] == before
+        kinds = {e.kind for e in rein.store.events(session=session.id)}
+        assert not kinds & {"intent", "denied", "outcome"}
 
 
 def test_plain_has_no_stream() -> None:

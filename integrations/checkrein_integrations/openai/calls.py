@@ -13,7 +13,7 @@ from checkrein.streams.filters import Channels
 from checkrein.tools import Tool
 from checkrein_integrations._shared.responses import text_of as arguments_text
 from checkrein_integrations.openai.chat import Chat
-from checkrein_integrations.openai.forms import Form, message_of
+from checkrein_integrations.openai.forms import Form, Reader, message_of
 from checkrein_integrations.openai.framework import NOT_GIVEN, RAW_RESPONSE_HEADER, UNBILLED
 from checkrein_integrations.openai.responses import Responses
 
@@ -81,6 +81,7 @@ class ModelJob:
         self._parser = parser if callable(parser) else None
         self.received: Any = None
         self.message: Any = None
+        self._reader: Reader | None = None
         self.spent: Usage | None = None
         self.came: list[str] = []
         """What the model wrote, before it was filtered, where nobody reports its tokens."""
@@ -115,7 +116,7 @@ class ModelJob:
 
     def sent(self, call: Call, exact: Mapping[str, Any], *, stream: bool) -> Any:
         """Send the request that the plugins left."""
-        self.received = self.message = self.spent = None
+        self.received = self.message = self.spent = self._reader = None
         self.came = []
         request = self.request
         changes = self.form.changed(exact) if exact != self.form.arguments else {}
@@ -125,6 +126,9 @@ class ModelJob:
         if call.name != self.name:
             changes["model"] = call.name
             send = self.owner.other(call.name, send)
+        options = request.options
+        if not changes and self._parser is None and options.extra_json is None:
+            return send(request.cast_to, options, stream=stream, stream_cls=request.stream_cls)
         update: dict[str, Any] = {"json_data": self.body, "extra_json": None}
         if changes:
             body = {**self.body, **changes}
@@ -134,7 +138,7 @@ class ModelJob:
             }
         if self._parser is not None:
             update["post_parser"] = NOT_GIVEN
-        options = request.options.model_copy(update=update)
+        options = options.model_copy(update=update)
         return send(request.cast_to, options, stream=stream, stream_cls=request.stream_cls)
 
     def take(self, call: Call, answer: Any) -> Any:
@@ -165,9 +169,18 @@ class ModelJob:
         self.message = self.form.told(answer)
         return self.message
 
+    def read(self, reader: Reader) -> Any:
+        """Keep an answer that was read from a stream; the value that plugins see."""
+        self._reader = reader
+        self.message = reader.message()
+        return self.message
+
     def given(self, outcome: Outcome) -> Any:
         """The answer for an outcome: as it came, or as plugins want it."""
         value = outcome.value
+        if self.received is None and self._reader is not None:
+            # Few want it: it is made here, not for every stream.
+            self.received = self._reader.answer()
         if self.received is not None and value is self.message:
             return self.received
         message = message_of(value)

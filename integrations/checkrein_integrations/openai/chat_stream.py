@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from checkrein.streams.fields import get, with_fields
-from checkrein_integrations._shared.chat import BESIDE
+from checkrein_integrations._shared.chat import BESIDE, told
 from checkrein_integrations._shared.retracting import AnswerRetracted
 from checkrein_integrations.openai.framework import ChatCompletion, ChatCompletionChunk
 
@@ -278,6 +278,12 @@ class ChatReader:
         for state in self._choices.values():
             state.channels.abort()
 
+    def report(self) -> Any:
+        """What has come that tells its usage."""
+        head = self._head
+        return {"usage": self._usage, "model": get(head, "model"),
+                "service_tier": get(head, "service_tier")}  # fmt: skip
+
     def answer(self) -> Any:
         """The whole filtered answer."""
         head = self._head
@@ -288,6 +294,12 @@ class ChatReader:
             choices=[self._choices[index].told() for index in sorted(self._choices)],
             usage=None if usage is None else usage.model_dump(),
         )  # fmt: skip
+
+    def message(self) -> dict[str, Any]:
+        """The same in the one message shape."""
+        choices = [self._choices[index].told() for index in sorted(self._choices)]
+        parts = [part for choice in choices for part in told(choice["message"])["parts"]]
+        return {"role": "assistant", "parts": parts}
 
 
 def adjusted(kept: Sequence[Any], before: Any, after: Any) -> list[Any] | None:

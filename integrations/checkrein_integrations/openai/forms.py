@@ -40,8 +40,16 @@ class Reader(Protocol):
         """Forget what is kept back."""
         ...
 
+    def report(self) -> Any:
+        """What has come that tells its usage, for `Form.usage`."""
+        ...
+
     def answer(self) -> Any:
         """The whole filtered answer, as the plain call would have given it."""
+        ...
+
+    def message(self) -> dict[str, Any]:
+        """The same in the one message shape."""
         ...
 
 

@@ -65,8 +65,7 @@ class Responses:
 
     def told(self, answer: Any) -> dict[str, Any]:
         """See `Form.told`."""
-        messages = Told(get(answer, "output") or []).messages
-        return {"role": "assistant", "parts": [p for message in messages for p in message["parts"]]}
+        return message_of(answer)
 
     def filtered(self, answer: Any, channels: Callable[[], Channels]) -> Any:
         """See `Form.filtered`."""
@@ -132,6 +131,12 @@ class Responses:
     def retracted(self, retracted: AnswerRetracted) -> Any:
         """See `Form.retracted`."""
         return retracted
+
+
+def message_of(answer: Any) -> dict[str, Any]:
+    """A response as one assistant message."""
+    messages = Told(get(answer, "output") or []).messages
+    return {"role": "assistant", "parts": [p for message in messages for p in message["parts"]]}
 
 
 def _own(tool: Any) -> bool:
@@ -261,6 +266,10 @@ class ResponseReader:
         """Forget what is kept back."""
         self._channels.abort()
 
+    def report(self) -> Any:
+        """What has come that tells its usage."""
+        return None if self._last is None else self._last.response
+
     def answer(self) -> Any:
         """The whole filtered answer."""
         if self._last is not None:
@@ -275,3 +284,7 @@ class ResponseReader:
         if base is None:
             return Response.construct(id="", model=self._model, output=items, usage=None)
         return with_fields(base, output=items, status="incomplete")
+
+    def message(self) -> dict[str, Any]:
+        """The same in the one message shape."""
+        return message_of(self.answer())

@@ -82,10 +82,10 @@ class Streaming:
                 await self._deliver(reader, out, mark)
         finally:
             reader.abort()
-            job.spent = job.form.usage(reader.answer(), call.name)
+            job.spent = job.form.usage(reader.report(), call.name)
             await close(stream)
         self._whole = True
-        return job.keep(reader.answer())
+        return job.read(reader)
 
     async def _deliver(self, reader: Reader, event: Any, mark: str) -> None:
         # Order is kept: behind a piece that waits for the judgement, everything waits.
@@ -108,10 +108,10 @@ class Streaming:
     def _rest(self, outcome: Outcome) -> Iterator[Any]:
         """What was kept back, or what a plugin wants instead."""
         job = self._job
-        answer = job.given(outcome)
-        if self._whole and answer is job.received:
+        if self._whole and outcome.value is job.message:
             yield from self._kept
             return
+        answer = job.given(outcome)
         if self._whole:
             kept = job.form.adjusted(self._kept, job.received, answer)
             if kept is not None:

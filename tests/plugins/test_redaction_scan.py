@@ -301,10 +301,6 @@ def test_every_row_of_the_table_of_tokens_is_found(row: int) -> None:
         ]
 
 
-def test_a_token_that_nobody_was_given_is_none() -> None:
-    assert scan(f"ghp_{'x' * 36}, hf_{'X' * 34}, sk-ant-api03-{'.' * 9}{'x' * 40}") == ()
-
-
 def test_a_telegram_token_is_found_inside_its_address() -> None:
     token = "7135246801:AA" + "hT9_" * 8 + "x"
     text = f"GET https://api.telegram.org/bot{token}/getMe"

@@ -34,20 +34,20 @@ def _email(data: bytes, start: int, end: int) -> Finding | None:
     return Finding(start, end, "email") if start < at else None
 
 
-_VERSION = re.compile(
+_VERSION = Words(
     rb"(?:upgrad\w{1,3}|updat\w{1,3}|bump\w{0,4}|patch|\bv8|\bsince|section|chapter|clause|paragraph|article|figure|table|appendix|\boid|versions?|\bver|\bv|release|build|firmware|==|>=|<=|~=|!=|[a-z0-9]/|[a-z]-|[a-z]_|@)"
-    rb"(?: to| from)?[\s:=\"'(]{0,4}$"
+    rb"(?: to| from)?[\s:=\"'(]{0,4}\z"
 )
+
+
+_OCTET = rb"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+_QUAD = re.compile(_OCTET + rb"(?:\." + _OCTET + rb"){3}")
 
 
 def _ipv4(data: bytes, start: int, end: int) -> Finding | None:
     """Four octets, not part of a longer dotted number, not a version."""
-    octets = data[start:end].split(b".")
-    if len(octets) != 4:
+    if end - start > 15 or not _QUAD.fullmatch(data, start, end):
         return None
-    for octet in octets:
-        if len(octet) > 3 or int(octet) > 255 or (len(octet) > 1 and octet[0] == 48):
-            return None
     if start and data[start - 1] in b".-_" and data[start - 2 : start - 1].isalnum():
         return None
     follow = data[end : end + 1]
@@ -55,13 +55,12 @@ def _ipv4(data: bytes, start: int, end: int) -> Finding | None:
         # Only a range may go on: 203.0.113.7-203.0.113.9
         if follow != b"-" or b"." not in data[end + 1 : end + 5]:
             return None
-    if behind(data, end, 8)[1:] in (b"Release", b"release"):
+    if follow == b" " and behind(data, end, 8)[1:] in (b"Release", b"release"):
         return None
-    first = int(octets[0])
-    if first in (0, 127, 255):
+    if data.startswith((b"0.", b"127.", b"255."), start):
         return None
     context = before(data, start, 24)
-    if _VERSION.search(context) and not context.endswith(b"//"):
+    if _VERSION.within(context, 0, len(context)) and not context.endswith(b"//"):
         return None
     return Finding(start, end, "ip_address", "ip4")
 
@@ -202,7 +201,8 @@ DETECTORS = (
         "wallet", frozenset({"crypto"}),
         rb"\b(?:0x[0-9a-fA-F]{40}|[13LMDTAX9mn2][1-9A-HJ-NP-Za-km-z]{25,34}|(?i:bc1|tb1|ltc1"
         rb"|addr1)[02-9ac-hj-np-zAC-HJ-NP-Z]{20,110}|[48][1-9A-HJ-NP-Za-km-z]{94})\b",
-        (rb"0x[0-9a-fA-F]{8}", rb"\b[13LMDTAX9mn248][1-9A-HJ-NP-Za-km-z]{20}",
+        (rb"0x[0-9a-fA-F]{8}", rb"\b[13LMDTAX9mn2][1-9A-HJ-NP-Za-km-z]{25,34}\b",
+        rb"\b[48][1-9A-HJ-NP-Za-km-z]{40}",
         rb"(?i)\b(?:bc1|tb1|ltc1|addr1)"),
         _wallet,
         exact=True,

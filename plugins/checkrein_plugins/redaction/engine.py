@@ -64,6 +64,7 @@ class Engine:
         self._lock = threading.Lock()
         self._match: _Match | None = None
         self._canary = -1
+        self._nothing: list[int] = []
         self._called: list[tuple[int, ...]] = []
         self._all_runs: list[_Run] = []
         self._runs: dict[tuple[int, ...], tuple[_Run, ...]] = {}
@@ -89,6 +90,7 @@ class Engine:
             )
         chosen = Triggers(triggers)
         self._canary = chosen.canary
+        self._nothing = [chosen.canary]
         self._called = [tuple(indexes) for indexes in triggers.values()]
         self._match = chosen.match
         return chosen.match
@@ -110,8 +112,10 @@ class Engine:
         """All findings in `data`, unresolved, in its own offsets."""
         found: list[Finding] = []
         start, size = 0, len(data)
-        if size <= self.piece and pieces.PEM_OPENING not in data and reading is None:
-            self._piece(data, 0, size, found)
+        if reading is None and size <= self.piece and pieces.PEM_OPENING not in data:
+            hits = (self._match or self.compile())(data)
+            if hits != self._nothing:  # as `_triggered` and `_piece` have it, without the calls
+                self._piece(data, 0, size, found)
             return found
         while start < size:
             start = self.step(data, start, True, found, reading).end
@@ -259,6 +263,8 @@ class Engine:
 
 def _called_for(trigger: Any, data: bytes, found: Finding) -> bool:
     """Whether a trigger of the detector occurs in a value or right beside it."""
+    if trigger(ANCHOR, data, found.start, found.end)[0][0] >= 0:
+        return True
     low = found.start - CONTEXT if found.start > CONTEXT else 0
     word = _NEXT_WORD.match(data, found.end)
     # Cut out, so that the ends of what is looked at are ends of a text.

@@ -349,7 +349,7 @@ DETECTORS = (
         (rb"(?i)\b[A-Z]{2} ?\d\d ?\d\d ?\d\d ?[A-D]\b", rb"\b\d{8}[- ]?[A-Z]\b",
         rb"\b[A-Z]\d{7}[- ]?[A-Z]\b", rb"\d{11}[Xx]\b",
          rb"\b[12] ?\d\d ?\d\d ?2[ABab]", rb"(?i)\b[A-Z]{6}\d\d[A-Z]\d\d",
-         rb"\b[A-Z]{5}\d{4}[A-Z]\b", rb"\d\d[-+A-FU-Y]\d{3}[0-9A-Y]\b",
+         rb"\b[A-Z]{5}\d{4}[A-Z]\b", rb"\d{6}[-+A-FU-Y]\d{3}[0-9A-Y]\b",
          rb"\d{4}[A-W][A-IW]?\b",
          rb"\b[A-Z][12]\d{4}", rb"\d\d[HMX][A-Z]{5}", rb"\d{4} ?[A-Z] ?\d{3}\b",
          rb"\d{3}\.?\d{3}-[Kk]\b", rb"\b[1-9][A-Z][A-Z0-9]\d-?[A-Z][A-Z0-9]\d-?[A-Z]{2}\d\d\b",

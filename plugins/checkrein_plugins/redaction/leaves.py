@@ -37,11 +37,13 @@ END, KEY = "\0", "\1"
 class Leaves:
     """The strings of a value, in the order of a walk, each followed by its separator."""
 
+    __slots__ = ("_above", "_left", "binary", "parts", "skipped")
+
     def __init__(self, binary: str, skipped: frozenset[str] = frozenset()) -> None:
         self.parts: list[str] = []
         self.binary = binary
         self.skipped = skipped
-        self._above: set[int] = set()
+        self._above: set[int] | None = None
         self._left = MOST
 
     def add(self, value: Any, depth: int = 0) -> None:
@@ -82,7 +84,7 @@ class Leaves:
                 self.add(key, depth + 1)
             self.add(item, depth + 1)
         if depth >= _TRACKED:
-            self._above.discard(id(value))
+            self._leave(value)
 
     def _items(self, value: Collection[Any], depth: int) -> None:
         self._left -= len(value)
@@ -95,9 +97,15 @@ class Leaves:
             else:
                 self.add(item, depth + 1)
         if depth >= _TRACKED:
+            self._leave(value)
+
+    def _leave(self, value: Any) -> None:
+        if self._above is not None:
             self._above.discard(id(value))
 
     def _enter(self, value: Any, depth: int) -> None:
+        if self._above is None:
+            self._above = set()
         if id(value) in self._above:
             raise Unredactable("", "it contains itself")
         if depth > DEEPEST:
@@ -127,7 +135,7 @@ class Leaves:
                     self._enter(value, depth)
                 self._mapping(fields, depth + 1)
                 if depth >= _TRACKED:
-                    self._above.discard(id(value))
+                    self._leave(value)
 
     def _bytes(self, value: bytes | bytearray) -> None:
         text = decoded(value)

@@ -140,7 +140,7 @@ def _checks_for(shape: bytes) -> tuple[Check, ...]:
         for form, checks in _COMPILED:
             if form.fullmatch(text):
                 found.extend(checks)
-    if 7 <= text.count("d") <= 13:
+    if 7 <= text.count("d") <= 13 and text.count(".") != 3:  # three dots: an IP address
         found.append(phones.worded_phone)
     result = tuple(found)
     if len(_known) < _REMEMBERED:

@@ -173,8 +173,6 @@ def worded_phone(data: bytes, start: int, end: int) -> Finding | None:
     """Any grouping of 7 to 13 digits beside a word for a phone."""
     if data[start + 4 : start + 5] in (b"-", b"/") and data[start : start + 2] in (b"19", b"20"):
         return None  # a date
-    if data.count(b".", start, end) == 3:
-        return None  # an IP address
     if not 7 <= len(digits_of(data, start, end)) <= 13 or not worded(data, start, end):
         return None
     return _phone(data, start, end, "worded")

@@ -159,13 +159,16 @@ class Writer:
         return mark
 
 
+_OPENS = frozenset("{[ \t\r\n\f\v")
+
+
 def replaced(text: str, found: Collection[Finding], marks: Marks | None = None) -> str:
     """`text` with findings (in order, not overlapping) replaced; itself if there are none."""
     if not found:
         return text
     parts: list[str] = []
     last = 0
-    if text.lstrip()[:1] in ("{", "["):
+    if text[0] in _OPENS and text.lstrip()[:1] in ("{", "["):
         writer = Writer(marks)
         for start, end, category, subtype in found:
             parts.append(writer.text(text[last:start]))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import accumulate
 from typing import Any
 
 from checkrein.errors import ConfigError
@@ -18,14 +20,13 @@ from checkrein_plugins.redaction.text import DEFAULT, engine_for, known, located
 def _by_leaf(found: list[Finding], parts: list[str]) -> dict[int, list[Finding]]:
     """Findings in the joined text by number of the leaf, in the offsets of the leaf."""
     by_leaf: dict[int, list[Finding]] = {}
-    index, start = 0, 0
-    end = len(parts[0])
+    ends = list(accumulate(map(len, parts)))
+    at = 0
     for first, last, category, subtype in found:
-        while first > end:
-            start = end + 1
-            index += 2
-            end = start + len(parts[index])
-        here = Finding(first - start, min(last, end) - start, category, subtype)
+        at = bisect_right(ends, first, at)
+        index = at - at % 2  # a separator belongs to the leaf in front of it
+        start = ends[index - 1] if index else 0
+        here = Finding(first - start, min(last, ends[index]) - start, category, subtype)
         if index in by_leaf:
             by_leaf[index].append(here)
         else:
@@ -121,5 +122,5 @@ def redact_tree(
     """
     if binary not in BINARY:
         raise ConfigError(f"binary: {binary!r} is none of {', '.join(BINARY)}")
-    engine = engine_for(known(categories) if categories is not None else DEFAULT)
+    engine = engine_for(DEFAULT if categories is None else known(categories))
     return redacted(value, engine, binary=binary)[0]

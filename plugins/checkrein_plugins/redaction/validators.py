@@ -10,16 +10,15 @@ import ipaddress
 import math
 from collections import Counter
 
-_DOUBLED = (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)
+_DOUBLED = bytes(
+    (0, 2, 4, 6, 8, 1, 3, 5, 7, 9)[byte - 48] if 48 <= byte <= 57 else 0 for byte in range(256)
+)
 
 
 def luhn(digits: bytes) -> bool:
     """Check digit of payment cards (ISO/IEC 7812-1, annex B)."""
-    total = 0
-    for index, digit in enumerate(reversed(digits)):
-        value = digit - 48
-        total += _DOUBLED[value] if index & 1 else value
-    return total % 10 == 0
+    plain = digits[-1::-2]
+    return (sum(plain) - 48 * len(plain) + sum(digits[-2::-2].translate(_DOUBLED))) % 10 == 0
 
 
 def card_network(digits: bytes) -> str:

@@ -51,13 +51,19 @@ def command(
             "--pattern", metavar="NAME=RE2", help="A category of your own. May be repeated."
         ),
     ] = None,
+    nlp: Annotated[
+        str | None,
+        typer.Option(
+            "--nlp", metavar="MODEL", help="Names and addresses too: spacy:MODEL or presidio."
+        ),
+    ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Tell which rule found what, and what decided.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> int:
     """Redact files or a pipe: the text goes to standard output, notes to standard error."""
-    engine = _engine(category, pattern)
+    engine = _engine(category, pattern, nlp)
     _refuse_missing(files)
     out = Output(sys.stdout)
     if as_json:
@@ -201,7 +207,7 @@ class Progress:
             sys.stderr.flush()
 
 
-def _engine(categories: list[str] | None, patterns: list[str] | None) -> Engine:
+def _engine(categories: list[str] | None, patterns: list[str] | None, nlp: str | None) -> Engine:
     table: dict[str, Any] = {}
     for row in patterns or ():
         name, sign, pattern = row.partition("=")
@@ -209,7 +215,14 @@ def _engine(categories: list[str] | None, patterns: list[str] | None) -> Engine:
             raise ConfigError("--pattern: give NAME=PATTERN, as in ticket='TCK-[0-9]{6}'")
         table[name] = {"pattern": pattern}
     default = () if patterns and not categories else DEFAULT_CATEGORIES
-    return explaining(engine_with(known(categories or None, default), detectors(table)))
+    if nlp is None:
+        return explaining(engine_with(known(categories or None, default), detectors(table)))
+    from checkrein_plugins.redaction import nlp as language
+
+    more = language.NLP_CATEGORIES
+    chosen = known(categories or None, default, more)
+    finders = language.finders(nlp, chosen)
+    return explaining(engine_with(chosen - set(more), detectors(table, more), finders))
 
 
 def _refuse_missing(files: list[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from checkrein.errors import ConfigError
 from checkrein_plugins.redaction.detector import LINE, TEXT, Check, Detector
-from checkrein_plugins.redaction.finders import Find, Finder
+from checkrein_plugins.redaction.finders import Find, Finder, matching
 from checkrein_plugins.redaction.findings import CATEGORIES, Finding
 from checkrein_plugins.redaction.linear import ANCHOR, matcher, refusal
 
@@ -81,7 +81,7 @@ def _detector(name: Any, table: Any, taken: frozenset[str]) -> Detector | Finder
     if "check" in table or not bytewise:
         match = matcher(pattern, lines=reach == LINE, utf8=True)
         return _finder(
-            key, _matching(match, name, table.get("check"), sources == ["words"]), table, reach
+            key, matching(match, name, table.get("check"), sources == ["words"]), table, reach
         )
     for option in ("timeout", "on_failure"):
         if option in table:
@@ -113,33 +113,6 @@ def _finder(key: str, find: Find, table: Mapping[str, Any], reach: int) -> Finde
     if failure not in ("deny", "allow"):
         raise ConfigError(f"{key}.on_failure: give deny or allow, not {failure!r}")
     return Finder(key, find, reach, timeout, failure == "allow")
-
-
-def _matching(match: Any, name: str, wanted: Callable[[str], bool] | None, whole: bool) -> Find:
-    """A pattern over the text itself: spans of RE2, in characters. `whole`: words only."""
-
-    def find(text: str) -> Iterator[tuple[int, int, str]]:
-        data = text.encode("utf-8", "replace")  # a lone surrogate is one byte as `?`
-        plain = len(data) == len(text)
-        at, counted, chars = 0, 0, 0
-        while True:
-            first, last = match(ANCHOR, data, at, len(data))[0]
-            if first < 0:
-                return
-            if plain:
-                start, end = first, last
-            else:
-                start = chars + len(data[counted:first].decode("utf-8", "replace"))
-                end = start + len(data[first:last].decode("utf-8", "replace"))
-                counted, chars = last, end
-            if whole and not _stands_alone(text, start, end):
-                counted, chars, at = first, start, first + 1
-                continue
-            if last > first and (wanted is None or wanted(text[start:end])):
-                yield start, end, name
-            at = max(last, first + 1)
-
-    return find
 
 
 def _pattern(key: str, table: Mapping[str, Any]) -> str:
@@ -182,16 +155,6 @@ def _whole(word: str) -> str:
     left = r"\b" if word[0].isascii() and (word[0].isalnum() or word[0] == "_") else ""
     right = r"\b" if word[-1].isascii() and (word[-1].isalnum() or word[-1] == "_") else ""
     return left + re.escape(word) + right
-
-
-def _stands_alone(text: str, start: int, end: int) -> bool:
-    """Whether a word is no part of a longer one, where its script sets words apart."""
-    inside = start and _joins(text[start]) and _joins(text[start - 1])
-    return not inside and not (end < len(text) and _joins(text[end - 1]) and _joins(text[end]))
-
-
-def _joins(char: str) -> bool:
-    return char.isdecimal() or unicodedata.category(char) in ("Lu", "Ll", "Lt")
 
 
 def _check(name: str) -> Check:

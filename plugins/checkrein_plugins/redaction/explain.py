@@ -21,6 +21,10 @@ DECIDED_BY = {
     "ip_address": "parsed as an address; no version, no loopback",
     "mac": "six pairs or three groups, one separator",
     "url": "scheme and host",
+    "person": "the model of language",
+    "location": "the model of language",
+    "organisation": "the model of language",
+    "address": "the form of an address, or the model of language",
 }
 """What decides on a candidate, by category."""
 

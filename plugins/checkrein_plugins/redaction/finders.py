@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import threading
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -20,6 +21,7 @@ from typing import Any, TypeAlias
 from checkrein_plugins.redaction.detector import LINE, TEXT
 from checkrein_plugins.redaction.faults import DetectorFailed
 from checkrein_plugins.redaction.findings import Finding
+from checkrein_plugins.redaction.linear import ANCHOR
 
 Find: TypeAlias = Callable[[str], Iterable[tuple[int, int, str]]]
 """Gets a text; yields (start, end, category) of what it finds in it."""
@@ -142,3 +144,42 @@ def _in_time(finder: Finder, text: str, timeout: float) -> list[tuple[int, int, 
     if isinstance(result[0], Exception):
         raise result[0]
     return list(result[0])
+
+
+def matching(
+    match: Any, name: str, wanted: Callable[[str], bool] | None = None, whole: bool = False
+) -> Find:
+    """A pattern over the text itself: spans of RE2, in characters. `whole`: words only."""
+
+    def find(text: str) -> Iterator[tuple[int, int, str]]:
+        data = text.encode("utf-8", "replace")  # a lone surrogate is one byte as `?`
+        plain = len(data) == len(text)
+        at, counted, chars = 0, 0, 0
+        while True:
+            first, last = match(ANCHOR, data, at, len(data))[0]
+            if first < 0:
+                return
+            if plain:
+                start, end = first, last
+            else:
+                start = chars + len(data[counted:first].decode("utf-8", "replace"))
+                end = start + len(data[first:last].decode("utf-8", "replace"))
+                counted, chars = last, end
+            if whole and not _stands_alone(text, start, end):
+                counted, chars, at = first, start, first + 1
+                continue
+            if last > first and (wanted is None or wanted(text[start:end])):
+                yield start, end, name
+            at = max(last, first + 1)
+
+    return find
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    """Whether a word is no part of a longer one, where its script sets words apart."""
+    inside = start and _joins(text[start]) and _joins(text[start - 1])
+    return not inside and not (end < len(text) and _joins(text[end - 1]) and _joins(text[end]))
+
+
+def _joins(char: str) -> bool:
+    return char.isdecimal() or unicodedata.category(char) in ("Lu", "Ll", "Lt")

@@ -65,6 +65,10 @@ class Redaction(Plugin):
         trusted: Names or whole-name globs of tools that get real values for the placeholders of
             `pseudonym`, and keep values of those categories.
 
+        nlp: What finds `person`, `location`, `organisation` and `address`: `"spacy:MODEL"`,
+            `"presidio"`, a table with `engine`, `model`, `language`, `score`, `timeout` and
+            `on_failure`, or the loaded model itself (extra `nlp`).
+
     Each of `requests`, `responses`, `arguments` and `results` is an action, or a mapping of
     category to action, where what is not named is redacted:
 
@@ -97,16 +101,23 @@ class Redaction(Plugin):
         binary: str = "refuse",
         hash_key: str | bytes | None = None,
         trusted: Iterable[str] = (),
+        nlp: Any = None,
     ) -> None:
-        own = detectors(custom)
-        built_in = known(categories, DEFAULT_CATEGORIES)
+        more: tuple[str, ...] = ()
+        if nlp is not None:
+            from checkrein_plugins.redaction import nlp as language
+
+            more = language.NLP_CATEGORIES
+        own = detectors(custom, more)
+        built_in = known(categories, DEFAULT_CATEGORIES, more)
         chosen = built_in | own.keys()
         if not chosen:
             raise ConfigError("categories: at least one is needed")
         if binary not in BINARY:
             raise ConfigError(f"binary: {binary!r} is none of {', '.join(BINARY)}")
         self.categories = chosen
-        self._engine = engine_with(built_in, own)
+        finders = language.finders(nlp, built_in) if nlp is not None else ()
+        self._engine = engine_with(built_in - set(more), own, finders)
         self._hashes = Hashes(_key(hash_key))
         self._own_key = hash_key is not None
         self._books = Books()

@@ -50,24 +50,31 @@ def engine_with(
 
 
 def known(
-    categories: Iterable[str] | None, default: Collection[str] = CATEGORIES
+    categories: Iterable[str] | None,
+    default: Collection[str] = CATEGORIES,
+    more: Collection[str] = (),
 ) -> frozenset[str]:
-    """Check names of categories.
+    """Check names of categories, which are those of `CATEGORIES` and `more`.
 
     Raises:
         ConfigError: a name is not one of `CATEGORIES`, or a single string was given.
     """
     if categories is None:
-        return frozenset(default)
+        return frozenset((*default, *more))
     if isinstance(categories, str):
         raise ConfigError(f"categories: give a list, not the string {categories!r}")
     chosen = frozenset(categories)
-    unknown = sorted(str(name) for name in chosen - frozenset(CATEGORIES))
+    names = (*CATEGORIES, *more)
+    unknown = sorted(str(name) for name in chosen - frozenset(names))
     if unknown:
+        hint = "" if more or not _NEED_NLP & set(unknown) else " (some need the setting nlp)"
         raise ConfigError(
-            f"categories: unknown {', '.join(unknown)}; known are {', '.join(CATEGORIES)}"
+            f"categories: unknown {', '.join(unknown)}; known are {', '.join(names)}{hint}"
         )
     return chosen
+
+
+_NEED_NLP = frozenset({"person", "location", "organisation", "address"})
 
 
 def scan(text: str, categories: Iterable[str] | None = None) -> tuple[Finding, ...]:

@@ -28,6 +28,7 @@ FRAMEWORKS = {
     "crewai": "crewai",
     "openai": "openai",
     "openai-agents": "agents",
+    "connectors": "stripe",
 }
 """Extra -> the module that its framework is imported by."""
 
@@ -62,6 +63,8 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Leave out `tests/integrations/FRAMEWORK` and `tests/demo` without their extra."""
     parts = collection_path.relative_to(ROOT).parts if ROOT in collection_path.parents else ()
     if parts[:2] == ("tests", "demo") and not installed("langchain"):
+        return True
+    if parts[:2] == ("tests", "connectors") and not installed("connectors"):
         return True
     if parts[:2] == ("tests", "integrations") and len(parts) > 2:
         extra = parts[2].removesuffix(".py").removeprefix("test_").replace("_", "-")

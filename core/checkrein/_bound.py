@@ -105,7 +105,7 @@ def with_key(arguments: dict[str, Any], place: str, key: str) -> dict[str, Any]:
     """
     head, _, rest = place.partition(".")
     if not rest:
-        return arguments if arguments.get(head) is not None else {**arguments, head: key}
+        return arguments if arguments.get(head) else {**arguments, head: key}
     inner = arguments.get(head)
     return {**arguments, head: with_key(dict(inner or {}), rest, key)}
 

@@ -18,11 +18,17 @@ class MethodTable(_Strict):
 
     operation: Literal["create", "read", "update", "delete"] | None = None
     undo: str | None = None
-    """A template, the names in it without the connector's; `none`; or `python:module:function`."""
+    """A template, the names in it without the connector's; `none`; or `python:module:function`,
+    alone (it takes by name) or with arguments like a template."""
     why: str = ""
     """Why there is no undo, for `none`."""
     before: str | None = None
-    """Reader of the state before: a template of a call on the client, or `python:...`."""
+    """Reader of the state before: a template of a call on the client, or `python:module:function`,
+    which takes the client (or the object that the method is of) and the call's arguments."""
+    probe: str | None = None
+    """`python:module:function`: it takes the client, and by name what a probe takes."""
+    settle_time: float = 30.0
+    undo_safe_to_repeat: bool = False
     idempotency: str | None = None
     """Where the call takes an idempotency key: `options.idempotency_key`."""
     idempotent: bool = False

@@ -100,7 +100,7 @@ class Root:
         """(what holds unless it is declared otherwise, what holds always)."""
         repeat = any(path == p or fnmatchcase(path, p) for p in self.options.retryable)
         defaults: dict[str, Any] = {"operation": operation_of(path.rpartition(".")[2])}
-        defaults |= settings_of(self.connector, self.prefix, path, self.client)
+        defaults |= settings_of(self, path)
         defaults |= {"effect": effect_of(defaults["operation"]), "server": self.prefix}
         if "before" in defaults:
             defaults["on_capture"] = self.options.on_capture
@@ -131,10 +131,8 @@ class Root:
         return known
 
     def _located(self, head: str, method: str, made: Callable[..., Any]) -> Callable[..., Any]:
-        chain = self.connector.chains[head]
-
         def on(self_: str) -> Callable[..., Any]:
-            found: Callable[..., Any] = getattr(locating.found(self.client, self_, chain), method)
+            found: Callable[..., Any] = getattr(self.found(head, self_), method)
             return found
 
         def now(self: str, *args: Any, **kwargs: Any) -> Any:
@@ -160,6 +158,17 @@ class Root:
         except Exception as error:  # noqa: BLE001 - attributes of a foreign object may do anything
             self.rein.log.debug("%s: %s", type(target).__name__, error)
             return ""
+
+    def found(self, cls: str, locator: str) -> Any:
+        """The object of a class that a locator names. Raises `Conflict`."""
+        return locating.found(self.client, locator, self.connector.chains[cls])
+
+    def helper(self, name: str, fn: Callable[..., Any]) -> str:
+        """The name of the tool for a function that a table's undo calls with arguments."""
+        known = f"{self.prefix}.{name}"
+        if self.rein.tools.get(known) is None:
+            self.rein.tools.declare(known, fn, server=self.prefix)
+        return known
 
     def raw(self, value: Any) -> Any:
         """A result as undo plans see it."""
@@ -329,8 +338,7 @@ def rebound(prefix: str, path: str, locator: str) -> Any:
         )
     root = here[0]
     if locator:
-        target = locating.found(root.client, locator, root.connector.chains[path])
-        return root.proxy(target, path)
+        return root.proxy(root.found(path, locator), path)
     found = root.client
     for part in path.split(".") if path else ():
         found = getattr(found, part)

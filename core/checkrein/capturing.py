@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from checkrein.call import Call
 from checkrein.codec import decode_arguments, encode
@@ -17,6 +20,23 @@ if TYPE_CHECKING:
     from checkrein.rein import Rein
 
 RULE = "state_before"
+
+_WHOLE: WeakSet[Callable[..., Any]] = WeakSet()
+"""Readers that take all arguments of a call, as one mapping."""
+
+
+def whole(fn: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
+    """A reader that takes all arguments of a call, whatever they are called."""
+
+    def reader(**_: Any) -> Any:
+        raise TypeError("it takes one mapping")
+
+    def taker(given: dict[str, Any]) -> Any:
+        return fn(given)
+
+    taker.__signature__ = inspect.signature(reader)  # type: ignore[attr-defined]  # no parameter fits them all
+    _WHOLE.add(taker)
+    return taker
 
 
 async def capture(
@@ -65,6 +85,9 @@ async def _read(io: IO, entry: Entry, tree: dict[str, Any]) -> Any:
     assert reader is not None
     assert reader.fn is not None
     exact = decode_arguments(tree, entry.tool.classes, entry.arguments)
+    if reader.fn in _WHOLE:
+        taker = reader.fn
+        return await io.call(lambda: taker(exact), timeout=None, is_async=False, late=_no_late)
     args, kwargs = reader.spread({n: exact[n] for n in reader.parameters if n in exact})
     fn = reader.fn
     if reader.is_async:

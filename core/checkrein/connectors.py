@@ -20,6 +20,7 @@ from checkrein.locating import Chain, parse
 
 if TYPE_CHECKING:
     from checkrein._connector_model import ConnectorTable, MethodTable
+    from checkrein._wrapped import Root
 
 GROUP = "checkrein.connectors"
 PYTHON = "python:"
@@ -113,46 +114,73 @@ def _made(name: str, data: dict[str, Any], where: str) -> Connector:
     return Connector(name, table, chains)
 
 
-def settings_of(connector: Connector, prefix: str, path: str, client: Any) -> dict[str, Any]:
-    """What the table says of a method, as a declaration of the tool `prefix.path`."""
-    method = connector.method(path)
+def settings_of(root: Root, path: str) -> dict[str, Any]:
+    """What the table says of a method, as a declaration of the tool of that path."""
+    method = root.connector.method(path)
     if method is None:
         return {}
-    where = f"connector {connector.name}: {path}"
-    found: dict[str, Any] = {}
+    where = f"connector {root.connector.name}: {path}"
+    head = path.partition(".")[0]
+    on = head if head in root.connector.chains and "." in path else ""
+    found: dict[str, Any] = {
+        "settle_time": method.settle_time, "undo_safe_to_repeat": method.undo_safe_to_repeat,
+    }  # fmt: skip
     if method.operation is not None:
         found["operation"] = method.operation
     if method.idempotent:
         found["idempotent"] = True
     if method.description:
         found["description"] = method.description
+    if method.probe is not None:
+        found["probe"] = _function(method.probe, root, on, where)
     if method.undo == "none":
         found["irreversible"] = method.why or "the connector knows no way back"
     elif method.undo is not None and method.undo.startswith(PYTHON):
-        found["undo"] = _with_client(named(method.undo.removeprefix(PYTHON), where), client)
+        text, bracket, rest = method.undo.partition("(")
+        fn = _function(text, root, on, where)
+        found["undo"] = fn
+        if bracket:
+            found["undo"] = f"{root.helper(text.rpartition(':')[2], fn)}({rest}"
     elif method.undo is not None:
-        found["undo"] = f"{prefix}.{method.undo}"
+        found["undo"] = f"{root.prefix}.{method.undo}"
     if method.before is not None:
-        found["before"] = _reader(method.before, client, where)
+        found["before"] = _reader(method.before, root, on, where)
     return found
 
 
-def _with_client(fn: Callable[..., Any], client: Any) -> Callable[..., Any]:
-    """A function of a table with the client given: what is left are arguments of the call."""
-    import functools
+def _function(text: str, root: Root, on: str, where: str) -> Callable[..., Any]:
+    """A function of a table, with the client given; or with its object, found by `self`."""
+    import inspect
 
-    return functools.partial(fn, client)
+    fn: Callable[..., Any] = named(text.removeprefix(PYTHON), where)
+    first, *rest = inspect.signature(fn).parameters.values()
+    del first
+
+    def now(**given: Any) -> Any:
+        return fn(root.found(on, given.pop("self")) if on else root.client, **given)
+
+    receiver = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)] if on else []
+    taken = [*receiver, *rest]
+    twin: Any = now
+    twin.__name__, twin.__doc__ = fn.__name__, fn.__doc__
+    twin.__signature__ = inspect.Signature(taken)
+    return now
 
 
-def _reader(text: str, client: Any, where: str) -> Callable[..., Any]:
+def _reader(text: str, root: Root, on: str, where: str) -> Callable[..., Any]:
     """A function that reads the state before, by names of the call's arguments."""
     import ast
     import inspect
 
+    from checkrein.capturing import whole
     from checkrein.undo import parse_path, value_at
 
+    client = root.client
     if text.startswith(PYTHON):
-        return _with_client(named(text.removeprefix(PYTHON), where), client)
+        fn = named(text.removeprefix(PYTHON), where)
+        return whole(
+            lambda given: plain(fn(root.found(on, given["self"]) if on else client, given))
+        )
     name, _, rest = text.partition("(")
     try:
         node = ast.parse(f"_({rest}", mode="eval").body

@@ -96,8 +96,8 @@ def _check_table(root: Root, connector: Connector, prefix: str) -> None:
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from error
         if found is None or found.fn is None:
-            head = path.partition(".")[0]
-            if head not in (connector.table.classes if connector.table is not None else ()):
+            head, _, name = path.partition(".")
+            if not hasattr(connector.cls(head), name):
                 raise ConfigError(f"{where}: this client has no such method")
             continue
         place = (method.idempotency or "").partition(".")[0]

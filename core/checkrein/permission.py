@@ -99,13 +99,17 @@ class Permissions:
             for plugin, ask in checked.asks
             if not self._covered(entry.approved, digest, plugin, ask)
         ]
-        changed: list[str] = []
-        if open_asks and call.kind == "tool":
-            entry.grants, open_asks, changed = self.rein.grants.covering(call, tree, open_asks)
         if not open_asks:
             return Granted(entry.approved)
         kind = "undo" if entry.kind == "undo" else "before"
         id = question_id(kind, call, digest, open_asks)
+        changed: list[str] = []
+        if call.kind == "tool" and self.store.record("approval", id) is None:
+            # A question that was asked is gone by, whatever has been allowed for good since.
+            entry.grants, open_asks, changed = self.rein.grants.covering(call, tree, open_asks)
+            if not open_asks:
+                return Granted(entry.approved)
+            id = question_id(kind, call, digest, open_asks)
         if self.store.record("approval", id) is None:
             if not self._suspends(entry):
                 io.may_wait(f"the approval of {call.name} {call.id}")

@@ -15,7 +15,7 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, interrupt
 
-from checkrein import Approved, Ask, Plugin
+from checkrein import Always, Approved, Ask, Plugin
 from checkrein.errors import ApprovalPending, ConfigError, Conflict
 from checkrein_integrations.langchain import CheckreinMiddleware, aresume, resume
 from checkrein_integrations.testing.langchain import ScriptedChatModel, ai, call
@@ -461,3 +461,21 @@ def test_a_wrong_number_of_decisions_decides_nothing(paused: Any, decisions: Any
     assert len(again["__interrupt__"]) == 1
     assert 9 not in effects
     assert r.approvals.pending()
+
+
+def test_what_is_allowed_for_good_pauses_no_run(agent: Any, rein: Any, tmp_path: Path) -> None:
+    r = rein(asking(), store=f"sqlite:///{tmp_path}/c.db")
+    for number, waits in enumerate((True, False)):
+        a = agent(
+            script(call("pay", amount=9)), [pay], CheckreinMiddleware(r),
+            checkpointer=InMemorySaver(),
+        )  # fmt: skip
+        thread = {"configurable": {"thread_id": f"t{number}"}}
+        result = a.run("go", thread)
+        assert bool(result.get("__interrupt__")) is waits
+        if waits:
+            token = r.approvals.pending()[0].id
+            r.approvals.approve(token, by="ann", always=Always(until=600))
+            assert resume(r, token, a.graph)["messages"][-1].content == "done"
+    assert effects == [9, 9]
+    assert len(r.store.events(kinds=("grant_used",))) == 1

@@ -24,6 +24,7 @@ STANDARD = frozenset(("", "standard", "default", "auto", "on_demand", "none"))
 """What providers call the tier that is billed at the ordinary price."""
 
 _PROVIDERS = ("", "openai", "anthropic", "google", "langchain")
+_TIERS = ("priority", "flex")
 _USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata")
 _COUNT_KEYS = ("input_tokens", "prompt_tokens", "promptTokenCount", "prompt_token_count")
 
@@ -149,6 +150,8 @@ def _tier(response: Any, raw: Any) -> str:
     name = _get(response, "service_tier") or _get(raw, "service_tier", "trafficType")
     if name is None and (about := _get(response, "response_metadata")) is not None:
         name = _get(about, "service_tier")
+    if name is None and (into := _get(raw, "input_token_details")) is not None:
+        name = next((tier for tier in _TIERS if _get(into, tier) is not None), None)
     return tier_of(name) if isinstance(name, str) else ""
 
 
@@ -206,13 +209,17 @@ def _common(raw: Any, provider: str) -> dict[str, int] | None:
     out = _get(raw, "completion_tokens_details", "output_tokens_details", "output_token_details")
     found = {"input_tokens": asked, "output_tokens": answered}
     if out is not None:
-        found["reasoning_tokens"] = _count(out, "reasoning_tokens", "reasoning") or 0
+        found["reasoning_tokens"] = _count(out, "reasoning_tokens", *_tiered("reasoning")) or 0
         found["output_audio_tokens"] = _count(out, "audio_tokens", "audio") or 0
     read = write = long = None
     if into is not None:
-        read = _count(into, "cached_tokens", "cache_read")
-        write = _count(into, "cache_write_tokens", "cache_creation")
+        read = _count(into, "cached_tokens", *_tiered("cache_read"))
+        write = _count(into, "cache_write_tokens", *_tiered("cache_creation"))
         long = _count(into, "ephemeral_1h_input_tokens")
+        short = _count(into, "ephemeral_5m_input_tokens")
+        if not write and (long or short):
+            # LangChain tells either how much was written, or for how long.
+            write = (long or 0) + (short or 0)
         found["input_audio_tokens"] = _count(into, "audio_tokens", "audio") or 0
         both = _get(into, "cached_tokens_details")
         found["cache_read_audio_tokens"] = _count(both, "audio_tokens") or 0
@@ -228,6 +235,11 @@ def _common(raw: Any, provider: str) -> dict[str, int] | None:
     found["cache_read_tokens"], found["cache_write_tokens"] = read, write
     found["cache_write_1h_tokens"] = long or 0
     return found
+
+
+def _tiered(name: str) -> tuple[str, ...]:
+    """LangChain's names of a part: tokens of a service tier are kept apart."""
+    return (name, *(f"{tier}_{name}" for tier in _TIERS))
 
 
 def _adds_cache(raw: Any, provider: str) -> bool:

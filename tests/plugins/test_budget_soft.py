@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 from typing import Any
@@ -102,3 +103,59 @@ def test_a_person_grants_more_once_for_each_approval(tmp_path: Path) -> None:
 def test_bad_steps_are_refused_with_their_place(step: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Budget(calls=1, soft=[step])
+
+
+def test_every_step_in_async_code(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The same five steps, awaited, on a file."""
+
+    async def run(soft: list[Any], times: int, **limits: Any) -> tuple[int, Any]:
+        """(calls that ran, what ended them)."""
+        url = f"sqlite:///{tmp_path}/{soft[0]['do']}.db"
+        budget = Budget(soft=soft, **limits)
+        ran = 0
+        with Rein(plugins=[budget, Cost(overlay=PRICES)], store=url, approvals="store") as rein:
+            async with rein.session(on_error="keep", wait="suspend"):
+                for _ in range(times):
+                    try:
+                        await rein.amodel_call(model, model="dear", messages=MESSAGES)
+                    except (BudgetExceeded, Denied, ApprovalPending) as error:
+                        return ran, error
+                    ran += 1
+            names.extend(row.name for row in rein.store.costs().rows)
+        return ran, None
+
+    names: list[str] = []
+    money: dict[str, Any] = {"prices": PRICES, "max_output_tokens": 10_000}
+    with caplog.at_level(logging.WARNING, logger="checkrein.budget"):
+        assert asyncio.run(run([{"at": 0.5, "do": "warn"}], 3, usd=0.35, **money)) == (3, None)
+    assert caplog.text.count("more than 50%") == 1
+    names.clear()
+    cheaper = [{"at": 0.5, "do": "cheaper", "model": "cheap"}]
+    assert asyncio.run(run(cheaper, 3, usd=0.25, **money)) == (3, None)
+    assert names == ["dear", "cheap", "cheap"]
+    ran, error = asyncio.run(run([{"at": 0.5, "do": "halt"}], 3, usd=0.25, **money))
+    assert (ran, error.halt) == (1, True)
+    ran, error = asyncio.run(run([{"at": 0.5, "do": "best_effort"}], 4, usd=0.25, **money))
+    assert (ran, type(error)) == (3, BudgetExceeded)
+    ran, error = asyncio.run(run([{"at": 1, "do": "ask", "more": 1}], 4, usd=0.25, **money))
+    assert (ran, type(error)) == (2, ApprovalPending)
+
+
+@pytest.mark.parametrize("unit", ["tokens", "calls", "seconds"])
+def test_steps_are_for_every_unit(unit: str) -> None:
+    limits: dict[str, Any] = {unit: 100, "per": ["tenant", "agent"], "window": "day"}
+    if unit == "seconds":
+        limits["estimate_seconds"] = 60
+    if unit == "tokens":
+        limits["estimate_tokens"] = 60
+    if unit == "calls":
+        limits["calls"] = 1
+    budget = Budget(**limits, soft=[{"at": 0.5, "do": "halt"}])
+    with (
+        Rein(plugins=[budget]) as rein,
+        rein.session(on_error="keep", agent="a", tenant="t"),
+        pytest.raises(Denied) as denied,
+    ):
+        rein.model_call(model, model="dear", messages=MESSAGES)
+    assert denied.value.halt
+    assert denied.value.rule == f"budget/{unit}/soft"

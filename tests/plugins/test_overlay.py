@@ -254,3 +254,44 @@ def test_tiers_and_parts_of_the_large_providers() -> None:
         100, 30, 50, input_audio_tokens=60, output_audio_tokens=25, cache_read_audio_tokens=20
     )
     assert realtime == Usage(10, 5, 6, input_audio_tokens=8, cache_read_audio_tokens=5)
+
+
+def test_what_langchain_tells_of_service_tiers_and_caches() -> None:
+    """Tokens of a tier are kept apart there, and what is written by how long it is kept."""
+    flex = usage_of({"usage_metadata": {
+        "input_tokens": 100, "output_tokens": 20,
+        "input_token_details": {"flex_cache_read": 40, "flex": 60},
+        "output_token_details": {"flex_reasoning": 5, "flex": 15},
+    }}, "langchain")  # fmt: skip
+    assert flex == Usage(100, 20, 40, reasoning_tokens=5, tier="flex")
+    kept = usage_of({"usage_metadata": {
+        "input_tokens": 100, "output_tokens": 20,
+        "input_token_details": {"cache_read": 10, "cache_creation": 0,
+                                "ephemeral_5m_input_tokens": 30, "ephemeral_1h_input_tokens": 20},
+    }}, "langchain")  # fmt: skip
+    assert kept == Usage(100, 20, 10, 50, cache_write_1h_tokens=20)
+
+
+def test_the_library_is_asked_once_for_each_model_and_tier(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from genai_prices.data_snapshot import DataSnapshot
+
+    asked: list[str] = []
+    find = DataSnapshot.find_provider_model
+
+    def watched(self: Any, model: str, *more: Any) -> Any:
+        asked.append(model)
+        return find(self, model, *more)
+
+    monkeypatch.setattr(DataSnapshot, "find_provider_model", watched)
+    prices = PriceBook({"other": {"input": 1, "output": 1}})
+    with (
+        Rein(plugins=[Cost(overlay=prices), Budget(usd=10**6, prices=prices)]) as rein,
+        rein.session(),
+    ):
+        for _ in range(5):
+            for tier in ("default", "flex"):
+                rein.model_call(answers(service_tier=tier), model="gpt-5", messages=MESSAGES)
+    # For the hold and the standard tier, and for the tier that was billed.
+    assert asked == ["gpt-5", "gpt-5"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from langchain.agents.middleware.types import ExtendedModelResponse
 from langchain_core.messages import AIMessage
 
+from checkrein import usage
 from checkrein.call import Usage
 from checkrein_integrations.langchain.results import Stored, loaded_message
 
@@ -22,25 +22,20 @@ def name_of(model: Any) -> str:
     return type(model).__name__
 
 
+_UNREADABLE = Usage(input_tokens=-1)
+"""No use at all: the engine charges the call at its hold, and marks it."""
+
+
 def usage_of(message: AIMessage) -> Usage | None:
     """What an answer reports of its tokens; None if it reports nothing."""
-    used = message.usage_metadata
-    if not used:
+    if not message.usage_metadata:
         return None
-    given: Mapping[str, Any] = used.get("input_token_details") or {}
-    made: Mapping[str, Any] = used.get("output_token_details") or {}
-    about = message.response_metadata
-    return Usage(
-        input_tokens=used["input_tokens"],
-        output_tokens=used["output_tokens"],
-        cache_read_tokens=given.get("cache_read") or 0,
-        cache_write_tokens=given.get("cache_creation") or 0,
-        reasoning_tokens=made.get("reasoning") or 0,
-        input_audio_tokens=given.get("audio") or 0,
-        output_audio_tokens=made.get("audio") or 0,
-        model=str(about.get("model_name") or about.get("model") or ""),
-        provider=str(about.get("model_provider") or ""),
-    )
+    try:
+        found = usage.usage_of(message, "langchain")
+    except ValueError:
+        return _UNREADABLE
+    provider = str(message.response_metadata.get("model_provider") or "")
+    return found if found is None else replace(found, provider=provider)
 
 
 def messages_in(result: Any) -> list[Any]:

@@ -14,7 +14,7 @@ from checkrein_integrations._shared.responses import arguments_of, text_of
 from checkrein_integrations.openai_agents.execution import NothingRan
 from checkrein_integrations.openai_agents.framework import Handoff, ModelBehaviorError
 from checkrein_integrations.openai_agents.results import Stored
-from checkrein_integrations.openai_agents.runs import run_of
+from checkrein_integrations.openai_agents.runs import acting, run_of
 from checkrein_integrations.openai_agents.signals import final
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def supervised(
             run.counts[mark] += 1
         entry = Entry(
             declared, given, session, run=start, is_async=True, call_id=key, keyed=bool(key),
-            agent=source.name, wait="block", load=Stored,
+            agent=source.name, labels=acting(session, source.name), wait="block", load=Stored,
         )  # fmt: skip
         try:
             outcome = await rein.aenter(entry)

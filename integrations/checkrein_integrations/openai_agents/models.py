@@ -26,7 +26,7 @@ from checkrein_integrations.openai_agents.framework import (
     get_default_model,
 )
 from checkrein_integrations.openai_agents.results import Stored
-from checkrein_integrations.openai_agents.runs import run_of
+from checkrein_integrations.openai_agents.runs import acting, run_of
 from checkrein_integrations.openai_agents.signals import SIGNALS, ending, final
 from checkrein_integrations.openai_agents.streams import Streamed
 
@@ -263,7 +263,8 @@ class ModelJob:
             agent=self.agent,
             call_id=self.key,
             keyed=bool(self.key) and self.rein.journal.record == "all",
-            labels=self.labels,
+            labels=self.labels | acting(self.session, self.agent),
+            only_reads=True,
             wait="block",
             signals=SIGNALS,
             dump=self._dump,

@@ -79,3 +79,8 @@ def continued(session: Session, number: int, counts: Mapping[str, int]) -> Run:
     """A run that was interrupted, perhaps in another process."""
     _numbers[session] = max(number, _numbers.get(session, 0))
     return Run(session, number, counts)
+
+
+def acting(session: Session, agent: str) -> dict[str, str]:
+    """The label by which the journal names who acts, where it is not the session's own agent."""
+    return {} if agent in ("", session.agent) else {"agent": agent}

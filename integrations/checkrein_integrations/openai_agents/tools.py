@@ -25,7 +25,7 @@ from checkrein_integrations.openai_agents.framework import (
     maybe_invoke_function_tool_failure_error_function,
     peek_agent_tool_run_result,
 )
-from checkrein_integrations.openai_agents.runs import SCOPE, run_of
+from checkrein_integrations.openai_agents.runs import SCOPE, acting, run_of
 from checkrein_integrations.openai_agents.signals import SIGNALS, Paused, ending, final
 
 if TYPE_CHECKING:
@@ -240,6 +240,7 @@ class _Job:
             call_id=self.key,
             keyed=bool(self.key),
             agent=gate.agent,
+            labels=acting(self.session, gate.agent),
             asks=((_OWN, Ask("the tool needs approval", rule="needs_approval")),) if own else (),
             asks_only=asks_only,
             can_suspend=suspends,

@@ -94,6 +94,8 @@ class Settings(_Strict):
     on_error: Literal["rollback", "keep"] = "rollback"
     on_rejected: Literal["raise", "rollback"] = "raise"
     on_failed: Literal["rollback", "keep"] = "rollback"
+    on_drift: Literal["keep", "rollback"] = "keep"
+    failure_mode: Literal["closed", "open"] = "closed"
     approvals: Literal["auto", "store", "channels"] = "auto"
     approval_expires: Seconds = 86_400.0
     approval_use: Seconds = 604_800.0

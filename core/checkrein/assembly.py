@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from checkrein.by_hand import ByHand
     from checkrein.control import Control
     from checkrein.grants import Grants
+    from checkrein.intent import Judge
     from checkrein.permission import Permissions
     from checkrein.pinning import Pinning
     from checkrein.recorded import Recorded
@@ -66,6 +67,9 @@ class Assembly:
         on_error: Literal["rollback", "keep"] = "rollback",
         on_rejected: Literal["raise", "rollback"] = "raise",
         on_failed: Literal["rollback", "keep"] = "rollback",
+        on_drift: Literal["keep", "rollback"] = "keep",
+        judge: Judge | None = None,
+        failure_mode: Literal["closed", "open"] = "closed",
         approvals: Literal["auto", "store", "channels"] = "auto",
         approval_expires: float = 86_400.0,
         approval_use: float = 604_800.0,
@@ -85,7 +89,8 @@ class Assembly:
         check_choices({
             "mode": mode, "record": record, "durability": durability, "wait": wait,
             "approvals": approvals, "unattributed": unattributed, "on_error": on_error,
-            "on_rejected": on_rejected, "on_failed": on_failed,
+            "on_rejected": on_rejected, "on_failed": on_failed, "on_drift": on_drift,
+            "failure_mode": failure_mode,
         })  # fmt: skip
         check_numbers({
             "drain": drain, "approval_expires": approval_expires,
@@ -102,6 +107,13 @@ class Assembly:
         self.on_error = on_error
         self.on_rejected = on_rejected
         self.on_failed = on_failed
+        self.on_drift = on_drift
+        if judge is not None and not callable(judge):
+            raise ConfigError("judge: must be a function of (intent, actions)")
+        self.judge = judge
+        self.failure_mode = failure_mode
+        self.unrecorded: set[str] = set()
+        """Sessions of this process that the store knows nothing of (`failure_mode="open"`)."""
         self.approval_expires = float(approval_expires)
         self.approval_use = float(approval_use)
         self.unattributed = unattributed

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["CURRENT", "OPTIONS", "Engine", "Entry", "inside", "outermost", "seen"]
 
 _EMPTY: Mapping[str, str] = MappingProxyType({})
-
 MOST_ATTEMPTS = 100
 """Of one run of a call: a plugin that always says Retry must not spend without end."""
 
@@ -175,7 +174,7 @@ class Engine:
         attempt = entry.tried + 1
         mark = f"{call.id}#{self.ids.new()}" if entry.keyed else call.id
         lenient = self.observe or entry.happened
-        check = bool(self.pre or entry.asks or session.pinned)
+        check = bool(self.pre or entry.asks or session.pinned or session.sandbox)
         checked: Checked | None = None
         deadline = 0.0
         tried = [call.name]
@@ -297,13 +296,14 @@ class Engine:
         if entry.guard and checked.asks and checked.denied is None:
             # Nobody is asked about a question that only serves to decide about another call.
             checked.denied = denial(UNASKED, call, checked.asks[0][0])
+        if entry.session.sandbox is not None:
+            entry.session.sandbox.answer(entry, call, tree, checked)
         return checked
 
     async def _overtaken(self, io: IO, entry: Entry, call: Call, tree: dict[str, Any]) -> bool:
         """Whether a call that ran between our check and our intent has answered ours.
 
-        While we are the one that runs, nobody else can: the plugins are asked once more, and
-        if one of them knows the answer now, the intent is taken back.
+        While we run, nobody else can: the plugins are asked again, and may know the answer now.
         """
         checked = await self.check(io, entry, call, tree)
         if checked.answer is None and checked.denied is None:

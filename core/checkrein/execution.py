@@ -185,6 +185,8 @@ class Execution:
         outcome = new_outcome(state, value, error, usage, None, None, elapsed, call.attempt, "call")
         if self.measures:
             outcome = self.journal.measured(self.measures, call, outcome)
+        if entry.unrecorded:
+            return outcome
         at_once = self.direct or not io.is_async
         if at_once and tool.undo is None and not self.undoers and error is None:
             batch = self.recording.ending(entry, call, outcome, rows, None, "")

@@ -10,7 +10,7 @@ from checkrein import accounts
 from checkrein.call import Call
 from checkrein.capturing import capture
 from checkrein.entry import Entry
-from checkrein.errors import HoldRefused
+from checkrein.errors import HoldRefused, StoreUnavailable
 from checkrein.store import Batch, HoldRow
 
 if TYPE_CHECKING:
@@ -49,10 +49,21 @@ class Intents:
         holds = checked.holds if checked is not None else ()
         batch = Batch(call.session, (event,), event.at, fence, entry.admit, (), (), (), None, True)
         if not holds and not entry.approved and not entry.grants:
-            if io.is_async:
-                await self.recording.commit(io, batch)
-            else:
-                self.recording.write(batch)
+            try:
+                if io.is_async:
+                    await self.recording.commit(io, batch)
+                else:
+                    self.recording.write(batch)
+            except StoreUnavailable as problem:
+                # With a limit or an approval there is more to lose than the record: refused.
+                if self.rein.failure_mode != "open":
+                    raise
+                entry.unrecorded = True
+                self.rein.log.error(
+                    "%s %s RUNS UNRECORDED (failure_mode=open): it cannot be undone, and is in no "
+                    "record: %s", call.name, call.id, problem,
+                )  # fmt: skip
+            entry.unrecorded = entry.unrecorded or call.session in self.rein.unrecorded
             return ()
         batch.holds = rows = accounts.hold_rows(call, [h for _, h in holds], call.attempt)
         batch.puts = self.recording.approval_puts(entry, "started", "approved")

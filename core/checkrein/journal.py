@@ -2,7 +2,8 @@
 
 Kinds of events
     session_started, session_ended, session_suspended, session_resumed (after a crash),
-    session_stopped, session_paused, session_continued, session_forgotten, payload
+    session_stopped, session_paused, session_continued, session_forgotten, payload,
+    intent_checked (what the judge said)
     intent       a call is about to run; its holds are taken in the same transaction
     outcome      what became of that attempt; settles its holds; carries the undo plan
     consumed     how a generator of a wrapped client ended: its items, its error

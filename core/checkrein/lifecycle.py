@@ -21,6 +21,7 @@ from checkrein.errors import (
     FencedOut,
     Paused,
     SessionClosed,
+    StoreUnavailable,
 )
 from checkrein.session import active
 from checkrein.settings import check_texts
@@ -46,6 +47,19 @@ class Lifecycle:
 
     async def open(self, io: IO, session: Session) -> None:
         """Write the session's row, or take up a suspended one."""
+        try:
+            await self._open(io, session)
+        except StoreUnavailable as problem:
+            if self.rein.failure_mode != "open":
+                raise
+            self.rein.log.error(
+                "session %s IS NOT RECORDED (failure_mode=open): its calls run without record and "
+                "cannot be undone: %s", session.id, problem,
+            )  # fmt: skip
+            self.rein.unrecorded.add(session.id)
+            self.rein.track(session)
+
+    async def _open(self, io: IO, session: Session) -> None:
         rein = self.rein
         outer = active(rein)
         if outer is not None and not session.parent:
@@ -61,7 +75,7 @@ class Lifecycle:
             "session_started", "", pins.kept(),
             agent=session.agent,
             intent=session.intent
-            and rein.journal.view(_session_call(session), session.intent, "journal"),
+            and rein.journal.view(session_call(session), session.intent, "journal"),
             **({"pins": pins.digest} if pins.digest else {}),
         )  # fmt: skip
         body = {
@@ -82,6 +96,8 @@ class Lifecycle:
         }
         if session.stateless:
             body["stateless"] = True
+        if session.sandbox is not None:
+            body["sandbox"] = True
         if trace_parent:
             body["trace"] = trace_parent
         put = SessionPut(create=True, state="ACTIVE", owner=rein.lease.id(), body=body)
@@ -225,6 +241,12 @@ class Lifecycle:
     async def leave(self, io: IO, session: Session, error: BaseException | None) -> None:
         """End the session: completed, suspended, or failed and rolled back."""
         rein = self.rein
+        if session.sandbox is not None:
+            session.sandbox.tell()
+        if session.id in rein.unrecorded:
+            rein.untrack(session)
+            rein.unrecorded.discard(session.id)
+            return
         try:
             if isinstance(error, (ApprovalPending, Paused, *rein.pause_signals)):
                 await self._suspend(io, session)
@@ -232,7 +254,7 @@ class Lifecycle:
                 if error is None and (session.waiting or self._waits(session)):
                     await self._suspend(io, session)
                 else:
-                    await self._end(io, session, "COMPLETED", "")
+                    await self._well(io, session, judged=error is None)
             else:
                 await self._end(io, session, "FAILED", type(error).__name__)
                 rein.approvals.void(session.id, "its session failed")
@@ -245,10 +267,32 @@ class Lifecycle:
                     await self._rolled(io, session, error)
         except CheckreinError as problem:
             if error is None:
-                raise
-            error.add_note(f"checkrein: the end of session {session.id}: {problem}")
+                if rein.failure_mode == "closed" or not isinstance(problem, StoreUnavailable):
+                    raise
+                rein.log.error("the end of session %s IS NOT RECORDED: %s", session.id, problem)
+            else:
+                error.add_note(f"checkrein: the end of session {session.id}: {problem}")
         finally:
             rein.untrack(session)
+
+    async def _well(self, io: IO, session: Session, *, judged: bool) -> None:
+        """End a session without an error; where it did something else than meant, by setting."""
+        found = None
+        if judged and self.rein.judge is not None and session.sandbox is None:
+            from checkrein.intent import check
+
+            row = self.rein.store.session(session.id)
+            if row is not None and row.state == "ACTIVE":
+                found = await check(self.rein, io, session)
+        drift = found is not None and found.verdict == "DRIFT_DETECTED"
+        if not drift or self.rein.on_drift == "keep":
+            await self._end(io, session, "COMPLETED", "")
+            return
+        await self._end(io, session, "FAILED", "drift from its intent", keeps=False)
+        report = await self.rein.rollbacks.run(io, session.id, cause="error", session=session)
+        self.rein.log.warning(
+            "session %s drifted from its intent: %s", session.id, report.summary()
+        )
 
     def _waits(self, session: Session) -> bool:
         """Whether a call of this session still waits for a person: it must stay open for it."""
@@ -285,7 +329,7 @@ class Lifecycle:
                 f"session {session.id} is {row.state if row is not None else 'not open'}: "
                 "it cannot fail any more"
             )
-        shown = str(self.rein.journal.view(_session_call(session), reason, "journal"))
+        shown = str(self.rein.journal.view(session_call(session), reason, "journal"))
         keeps = session.on_failed == "keep"
         await self._end(io, session, "FAILED", shown, keeps=keeps)
         if keeps:
@@ -340,7 +384,7 @@ class Lifecycle:
             raise entry.refusal
 
 
-def _session_call(session: Session) -> Any:
+def session_call(session: Session) -> Any:
     """A call to hand to `view` for text that belongs to a session, not to a call."""
     return Call("", session.id, "tool", "", {}, ToolInfo(""), agent=session.agent)
 

@@ -71,6 +71,7 @@ class Plain:
             and not any(impls for hook, impls in engine.chains.items() if hook not in _CHEAP)
             and not engine.observe
             and engine.journal.record == "all"
+            and engine.rein.failure_mode == "closed"
         )
 
     def call(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -86,7 +87,7 @@ class Plain:
         session = ACTIVE.get()
         if session is None or session.rein is not self.rein:
             session = self.rein.current_session()
-        if session.labels or session.task or session.pinned or OPTIONS.get():
+        if session.labels or session.task or session.pinned or session.sandbox or OPTIONS.get():
             return self.general(fn, *args, **kwargs)
         provider: object
         try:

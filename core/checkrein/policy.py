@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from checkrein.rein import Rein
 
 _DECIDING = (
-    "mode", "on_error", "on_rejected", "on_failed", "approvals", "approval_expires",
-    "unattributed",
+    "mode", "on_error", "on_rejected", "on_failed", "on_drift", "failure_mode", "approvals",
+    "approval_expires", "unattributed",
 )  # fmt: skip
 """Settings that belong to a policy; where things are stored does not."""
 

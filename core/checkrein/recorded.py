@@ -20,6 +20,7 @@ from checkrein.errors import (
     CallFailed,
     Denied,
     InDoubt,
+    StoreUnavailable,
     Unencodable,
 )
 from checkrein.judging import NOTHING
@@ -56,7 +57,12 @@ class Recorded:
 
         Raises the denial that was recorded, or `InDoubt`.
         """
-        events = every(self.store, call.id)
+        try:
+            events = every(self.store, call.id)
+        except StoreUnavailable:
+            if self.rein.failure_mode == "closed":
+                raise
+            events = []
         if not events:
             return None
         found = self._ended(entry, events)

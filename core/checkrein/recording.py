@@ -160,6 +160,8 @@ class Recording:
 
     async def commit(self, io: IO, batch: Batch) -> Committed:
         """Commit, kept off the loop where the store blocks. Raises `SessionClosed`."""
+        if self.rein.unrecorded and batch.session in self.rein.unrecorded:
+            return self._nowhere(batch)
         if self.direct or not io.is_async:
             return self.write(batch)
         try:
@@ -169,8 +171,24 @@ class Recording:
         self.observers.notify(committed, batch)
         return committed
 
+    def _nowhere(self, batch: Batch) -> Committed:
+        """A batch of a session that the store knows nothing of. Limits are not dropped."""
+        if batch.holds or batch.puts:
+            raise StoreUnavailable(
+                f"session {batch.session} is not recorded (failure_mode=open), and this call needs "
+                "a limit or an approval, which cannot be kept: nothing was run"
+            )
+        for event in batch.events:
+            if event.kind == "intent":
+                self.rein.log.error(
+                    "%s %s RUNS UNRECORDED (failure_mode=open)", event.view["name"], event.call
+                )
+        return Committed(0, 0)
+
     def write(self, batch: Batch) -> Committed:
         """Commit without awaiting: the store does not block, or the entry is sync."""
+        if self.rein.unrecorded and batch.session in self.rein.unrecorded:
+            return self._nowhere(batch)
         try:
             committed = self.store.commit(batch)
         except FencedOut as error:

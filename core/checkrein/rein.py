@@ -72,12 +72,15 @@ class Rein(Models, Overseeing):
         drain: float | None = None,
         max_resumes: int | None = None,
         stateless: bool = False,
+        sandbox: bool | str = False,
     ) -> Session:
         """A session to enter with `with` or `async with`.
 
         `id` takes up a suspended session again; an error that leaves the block fails the
         session, which is then rolled back (`on_error="keep"` leaves its effects). `stateless`: it
         ends with its process. `max_resumes`: how often it may be taken up after a crash.
+        `sandbox`: nothing runs; calls are answered by the examples of their tools, or by the
+        results of the recorded session whose id is given, and the plan is printed at the end.
         """
         given = {
             "wait": wait, "on_error": on_error, "on_rejected": on_rejected, "on_failed": on_failed,
@@ -87,7 +90,7 @@ class Rein(Models, Overseeing):
             self, id or os.urandom(16).hex(), agent=agent, intent=intent, user=user,
             tenant=tenant, task=task, labels=labels, detached=detached, wait=wait,
             on_error=on_error, on_rejected=on_rejected, on_failed=on_failed, drain=drain,
-            max_resumes=max_resumes, stateless=stateless,
+            max_resumes=max_resumes, stateless=stateless, sandbox=sandbox,
         )  # fmt: skip
 
     def current_session(self) -> Session:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from checkrein.pinning import Pinned
     from checkrein.rein import Rein
     from checkrein.report import RollbackReport
+    from checkrein.sandbox import Planned, Sandbox
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -75,6 +76,7 @@ class Session:
         drain: float | None = None,
         max_resumes: int | None = None,
         stateless: bool = False,
+        sandbox: bool | str = False,
     ) -> None:
         self.rein = rein
         self.id = id
@@ -96,6 +98,12 @@ class Session:
         self.max_resumes = rein.max_resumes if max_resumes is None else max_resumes
         self.stateless = stateless
         """It ends with its process: nobody takes it up again."""
+        self.sandbox: Sandbox | None = None
+        """Nothing runs: its calls are answered by this."""
+        if sandbox:
+            from checkrein.sandbox import Sandbox
+
+            self.sandbox = Sandbox(rein, sandbox if isinstance(sandbox, str) else None)
         self.drain = rein.drain if drain is None else float(drain)
         check_texts({"agent": agent, "session id": id}, names=True)
         check_texts({"intent": intent, "user": self.user, "tenant": self.tenant, "task": task})
@@ -299,6 +307,17 @@ class Session:
         self.rein.control.put_payload(self, value)
 
     # -- looking
+
+    @property
+    def plan(self) -> tuple[Planned, ...]:
+        """What the calls of a sandbox session would have done so far."""
+        return tuple(self.sandbox.plan) if self.sandbox is not None else ()
+
+    @property
+    def verdict(self) -> str:
+        """What the judge said of its intent: VERIFIED, DRIFT_DETECTED, UNVERIFIED; or empty."""
+        record = self.rein.store.record("intent", self.id)
+        return record.state if record is not None else ""
 
     def events(self) -> Iterator[Event]:
         """All events of this session, oldest first, read page by page."""

@@ -16,6 +16,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "on_error": ("rollback", "keep"),
     "on_rejected": ("raise", "rollback"),
     "on_failed": ("rollback", "keep"),
+    "on_drift": ("keep", "rollback"),
+    "failure_mode": ("closed", "open"),
     "semconv": ("openinference", "genai-427"),
 }
 

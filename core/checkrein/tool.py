@@ -43,6 +43,7 @@ class ToolSettings(TypedDict, total=False):
     on_capture: Literal["refuse", "ask", "go_on"]
     operation: Operation
     irreversible: str
+    example: Any
     probe: Callable[..., Any] | None
     undo_safe_to_repeat: bool
     settle_time: float

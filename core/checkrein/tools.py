@@ -32,6 +32,10 @@ Resolve: TypeAlias = Callable[
 """From the rest of a name to a function, its default settings and its forced ones."""
 
 
+NOTHING: Any = object()
+"""No example is declared: None is one."""
+
+
 class Tools:
     """The tools that one Rein knows, by name and by function."""
 
@@ -51,6 +55,8 @@ class Tools:
         self._resolving: set[str] = set()
         self.ambiguous: set[str] = set()
         """Names under which different functions were called without a declaration."""
+        self.examples: dict[str, Any] = {}
+        """What tools answer in a sandbox, by name: a value, or a function of the arguments."""
         self._lock = Lock(reentrant=True)
 
     def opened(
@@ -239,6 +245,7 @@ class Tools:
         on_capture: str = "refuse",
         operation: str = "",
         irreversible: str = "",
+        example: Any = NOTHING,
         probe: Callable[..., Any] | None = None,
         undo_safe_to_repeat: bool = False,
         settle_time: float = 30.0,
@@ -253,7 +260,8 @@ class Tools:
         """Declare a tool. Raises `ConfigError` for settings that do not fit it.
 
         `undo` takes by parameter name what it names of the call's arguments, `result`, `before`,
-        `call` and `key`; `"none"` says that nothing can take it back. `before` takes arguments of
+        `call` and `key`; `"none"` says that nothing can take it back. `example`: what it
+        answers in a sandbox, a value or a function of the arguments. `before` takes arguments of
         the call, and reads the state before the change; `on_capture` says what happens
         where it cannot: `refuse` the call, `ask` a person, `go_on` without an undo. `probe` takes
         what the undo takes; where the result is not known (a call in doubt) it
@@ -263,6 +271,8 @@ class Tools:
         check_settings(name, effect, timeout, settle_time)
         if usage is not None and not callable(usage):
             raise ConfigError(f"tool {name}: usage must be a function of its result")
+        if example is not NOTHING:
+            self.examples[name] = example
         settings: dict[str, Any] = {
             "description": description, "schema": schema, "server": server, "effect": effect,
             "idempotent": idempotent, "timeout": timeout, "undo": undo, "probe": probe,

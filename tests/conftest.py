@@ -29,6 +29,7 @@ FRAMEWORKS = {
     "openai": "openai",
     "openai-agents": "agents",
     "connectors": "stripe",
+    "postgres": "psycopg",
 }
 """Extra -> the module that its framework is imported by."""
 
@@ -65,6 +66,8 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     if parts[:2] == ("tests", "demo") and not installed("langchain"):
         return True
     if parts[:2] == ("tests", "connectors") and not installed("connectors"):
+        return True
+    if parts[:2] == ("tests", "stores") and not installed("postgres"):
         return True
     if parts[:2] == ("tests", "integrations") and len(parts) > 2:
         extra = parts[2].removesuffix(".py").removeprefix("test_").replace("_", "-")

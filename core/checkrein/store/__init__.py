@@ -231,7 +231,8 @@ class Store(Keeping, Protocol):
     def commit(self, batch: Batch, *, wait: bool = True) -> Committed:
         """Write one batch in one transaction.
 
-        `wait=False`: raise `StoreBusy` at once where the write lock is taken.
+        `wait=False`: raise `StoreBusy` at once where the write lock is taken, or where there is
+        no saying how long it takes, as over a network.
         Raises `Conflict` and its kinds; then nothing was written.
         """
         ...

@@ -1,0 +1,1 @@
+"""Stores for many hosts."""

@@ -11,7 +11,7 @@ from checkrein.call import Call
 from checkrein.definition import differences, parts
 from checkrein.effects import effect_of
 from checkrein.entry import Entry
-from checkrein.errors import ApprovalPending, ConfigError, Conflict, InDoubt
+from checkrein.errors import ApprovalPending, ConfigError, Conflict, InDoubt, SessionClosed
 from checkrein.questions import refusal_of
 from checkrein.store import Batch, Put, Record
 
@@ -47,6 +47,10 @@ class Resuming:
                 session = self.rein.lifecycle.take(record.session)
             except Conflict:
                 continue  # somebody was faster by a moment
+            except SessionClosed:
+                if record.state != "done":
+                    raise
+                return (await self.rein.recorded.other(io, entry, _call_of(entry, record))).value
             if session is None:
                 # Its owner may be running this very call; a session that is over is refused.
                 moved = self._moves(token, record.session)
@@ -158,10 +162,12 @@ class Resuming:
         )
 
     def _left(self, record: Record) -> bool:
-        """Whether the process that used the approval died with its session open."""
+        """Whether whoever used the approval left the call, or its session, as it was."""
         row = self.store.session(record.session)
-        if row is None or row.state != "ACTIVE" or row.rollback != "none" or not row.owner:
+        if row is None or row.state != "ACTIVE" or row.rollback != "none":
             return False
+        if not row.owner:
+            return record.state == "started"
         return not owner.alive(self.store.owner(row.owner), self.rein.clock())
 
     def _report(self, record: Record, error: InDoubt) -> None:

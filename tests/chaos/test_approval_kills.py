@@ -4,12 +4,17 @@ effect is not repeated, and nothing is stuck.
 
 from __future__ import annotations
 
+import random
 import signal
+import sqlite3
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from checkrein import Ask, Call, Plugin, Rein, errors
 
 Child = Callable[..., "subprocess.Popen[str]"]
 
@@ -123,3 +128,85 @@ def test_a_decision_stands_from_the_moment_it_is_written(child: Child, tmp_path:
     assert run("approve", token, "deciding", "neither")[0] == -signal.SIGKILL
     assert run("resume", token, "-", "neither") == (0, "paid")
     assert log.read_text() == "x"
+
+
+MANY = """
+import os, pathlib, sqlite3, sys
+from checkrein import Absent, Ask, Plugin, Present, Rein, errors
+
+url, place, tokens = sys.argv[1:4]
+
+class Asks(Plugin):
+    def pre_call(self, call):
+        return Ask("sure?")
+
+def world(text, *values):
+    db = sqlite3.connect(place, timeout=60, isolation_level=None)
+    try:
+        return db.execute(text, values).fetchall()
+    finally:
+        db.close()
+
+def there(amount):
+    found = world("SELECT 1 FROM effects WHERE amount = ?", amount)
+    return Present(amount) if found else Absent()
+
+rein = Rein(plugins=[Asks()], store=url, max_resumes=1000)
+
+@rein.tool(probe=there, settle_time=0)
+def pay(amount: int) -> int:
+    world("INSERT INTO effects VALUES (?)", amount)
+    return amount
+
+print("ready", flush=True)
+for line in open(tokens):
+    amount, token = line.split()
+    try:
+        rein.approvals.approve(token, by="anna")
+    except errors.Conflict:
+        pass
+    assert rein.resume(token) == int(amount)
+rein.close()
+print("all", flush=True)
+"""
+
+
+def test_kills_at_any_instant_leave_one_effect_for_each_approval(
+    child: Child, tmp_path: Path, full: bool
+) -> None:
+    count, kills = (400, 60) if full else (40, 5)
+    url, place, tokens = f"sqlite:///{tmp_path}/s.db", tmp_path / "world.db", tmp_path / "tokens"
+    world = sqlite3.connect(place, isolation_level=None)
+    world.execute("CREATE TABLE effects (amount INTEGER)")
+
+    class Asks(Plugin):
+        def pre_call(self, call: Call) -> Ask:
+            return Ask("sure?")
+
+    def pay(amount: int) -> int:
+        raise AssertionError
+
+    with Rein(plugins=[Asks()], store=url, max_resumes=1000) as rein, tokens.open("w") as file:
+        rein.declare("pay", fn=pay)
+        for amount in range(count):
+            try:
+                with rein.session(wait="suspend"):
+                    rein.call(pay, amount)
+            except errors.ApprovalPending as pending:
+                file.write(f"{amount} {pending.token}\n")
+    chance = random.Random(8)
+    for _ in range(kills):
+        process = child(MANY, url, place, tokens)
+        assert process.stdout.readline() == "ready\n", process.stderr.read()
+        time.sleep(chance.uniform(0.005, 0.08))
+        process.kill()
+        process.wait()
+    process = child(MANY, url, place, tokens)
+    out, err = process.communicate(timeout=120)
+    assert out == "ready\nall\n", err
+    found = [amount for (amount,) in world.execute("SELECT amount FROM effects ORDER BY amount")]
+    world.close()
+    assert found == list(range(count))
+    with Rein(store=url) as rein:
+        for line in tokens.read_text().splitlines():
+            assert rein.store.record("approval", line.split()[1]).state == "done"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import warnings
 from typing import Any
 
 from .scenario import Scenario
@@ -37,7 +38,10 @@ def drivers() -> dict[str, Any]:
         if name == "openai" and os.environ.get("CHECKREIN_REQUIRE", name) != name:
             continue  # other frameworks bring its client: it has a session of its own
         if not framework or importlib.util.find_spec(framework) is not None:
-            found[name] = importlib.import_module(f".driver_{name}", __package__)
+            with warnings.catch_warnings():
+                # What a framework warns of while it is imported is its own affair.
+                warnings.simplefilter("ignore")
+                found[name] = importlib.import_module(f".driver_{name}", __package__)
     return found
 
 

@@ -113,6 +113,12 @@ class Run:
         if chunk.chunk_type.value == "text":
             self.text += chunk.content
 
+    def go_on(self) -> Any:
+        return _raw(resume(self.case.rein, self.case.session, self._first))
+
+    async def ago_on(self) -> Any:
+        return _raw(await aresume(self.case.rein, self.case.session, self._first))
+
     def resume(self, token: str) -> Any:
         return _raw(resume(self.case.rein, token, self._first))
 

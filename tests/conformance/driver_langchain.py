@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import pickle
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from langchain.agents import create_agent
@@ -24,6 +27,7 @@ VARIANTS = tuple(
     for form in ("sequential", "parallel")
     for streamed in (False, True)
 )
+_LOCK = threading.RLock()
 _THREAD = {"configurable": {"thread_id": "t1"}}
 
 
@@ -52,6 +56,41 @@ def tool_of(name: str, fn: Callable[..., Any]) -> BaseTool:
     return StructuredTool.from_function(fn, name=name, description=fn.__doc__)
 
 
+class FileSaver(InMemorySaver):
+    """Checkpoints in a file, written whole after each change."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        if path.exists():
+            storage, writes, blobs = pickle.loads(path.read_bytes())
+            for thread, spaces in storage.items():
+                for space, kept in spaces.items():
+                    self.storage[thread][space].update(kept)
+            self.writes.update(writes)
+            self.blobs.update(blobs)
+
+    def _write(self) -> None:
+        storage = {t: {s: dict(k) for s, k in spaces.items()} for t, spaces in self.storage.items()}
+        whole = storage, {k: dict(v) for k, v in self.writes.items()}, dict(self.blobs)
+        new = self._path.with_suffix(".new")
+        new.write_bytes(pickle.dumps(whole))
+        new.replace(self._path)
+
+    def put(self, *args: Any, **kwargs: Any) -> Any:
+        """Keep a checkpoint."""
+        with _LOCK:
+            done = super().put(*args, **kwargs)
+            self._write()
+            return done
+
+    def put_writes(self, *args: Any, **kwargs: Any) -> None:
+        """Keep what a task has written."""
+        with _LOCK:
+            super().put_writes(*args, **kwargs)
+            self._write()
+
+
 class Run:
     """One run of a scenario."""
 
@@ -61,9 +100,12 @@ class Run:
         tools = [tool_of(name, fn) for name, fn in case.functions.items()]
         if case.inner:
             tools.append(self._delegate(list(tools)))
-        paused = case.scenario.decide is not None
-        self.config: Any = _THREAD if paused else None
-        self.agent = self._agent(self.model, tools, InMemorySaver() if paused else None)
+        kept = case.scenario.decide is not None or case.folder is not None
+        self.config: Any = _THREAD if kept else None
+        saver = None
+        if kept:
+            saver = FileSaver(case.folder / "graph") if case.folder else InMemorySaver()
+        self.agent = self._agent(self.model, tools, saver)
         self._text: dict[str, str] = {}
 
     def _agent(self, model: Any, tools: list[BaseTool], saver: Any = None) -> Any:
@@ -92,7 +134,7 @@ class Run:
 
     def start(self) -> Any:
         if not self.case.variant.streamed:
-            return _last(self.agent.invoke(self._given(), self.config))
+            return _last(self.agent.invoke(self._given(), self.config, **self._durably()))
         state = None
         for kind, item in self.agent.stream(
             self._given(), self.config, stream_mode=["messages", "values"]
@@ -102,7 +144,7 @@ class Run:
 
     async def astart(self) -> Any:
         if not self.case.variant.streamed:
-            return _last(await self.agent.ainvoke(self._given(), self.config))
+            return _last(await self.agent.ainvoke(self._given(), self.config, **self._durably()))
         state = None
         async for kind, item in self.agent.astream(
             self._given(), self.config, stream_mode=["messages", "values"]
@@ -118,6 +160,18 @@ class Run:
             id = message.id or ""
             self._text[id] = self._text.get(id, "") + str(message.content)
         return state
+
+    def _durably(self) -> dict[str, Any]:
+        """A checkpoint is written before the next step begins, where the process may die."""
+        return {"durability": "sync"} if self.case.folder else {}
+
+    def go_on(self) -> Any:
+        with self.case.rein.session(id=self.case.session):
+            return _last(self.agent.invoke(None, self.config))
+
+    async def ago_on(self) -> Any:
+        async with self.case.rein.session(id=self.case.session):
+            return _last(await self.agent.ainvoke(None, self.config))
 
     def resume(self, token: str) -> Any:
         return _last(resume(self.case.rein, token, self.agent))

@@ -71,7 +71,8 @@ class Spans:
                 error = ""  # the framework's own name for what was not started
             path = [span.name + (f" !{error}" if error else "")]
             above = span
-            while above.parent is not None:
+            # A run that was taken up hangs below spans of a process that is gone.
+            while above.parent is not None and above.parent.span_id in spans:
                 above = spans[above.parent.span_id]
                 path.insert(0, above.name)
             if error not in PAUSES:

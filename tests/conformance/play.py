@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from checkrein import Rein
@@ -21,9 +22,16 @@ class Case:
     """Everything that a driver needs to run a scenario."""
 
     def __init__(
-        self, scenario: Scenario, variant: Variant, store: str = "memory:", world: Any = None
+        self,
+        scenario: Scenario,
+        variant: Variant,
+        store: Any = "memory:",
+        world: Any = None,
+        folder: Path | None = None,
     ) -> None:
         self.scenario = scenario
+        self.folder = folder
+        """Where a framework may keep what has to outlive the process."""
         self.variant = variant
         self.turns = shaped(scenario.turns, variant.form)
         self.inner = shaped(scenario.inner, variant.form)
@@ -189,6 +197,8 @@ _ERRORS = {
 def spans(scenario: Scenario, models: Sequence[str]) -> list[str]:
     """The span tree that follows from the rows: see `Spans.paths`."""
     expect = scenario.expect
+    if expect.only_spans is not None:
+        return sorted(expect.only_spans)
     root = "invoke_agent clerk"
     found = [root + ("" if expect.end == "done" else f" !{expect.end}")]
     for verb, calls in (("execute_tool", expect.journal), ("chat", models)):

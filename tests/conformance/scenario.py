@@ -81,6 +81,8 @@ class Expect:
     """What neither the journal, the spans nor the user may see."""
     never_delivered: Sequence[str] = ()
     """What the user must not get, in pieces or as a whole."""
+    only_spans: Sequence[str] | None = None
+    """All spans, where they do not follow from the rows."""
     more_spans: Sequence[str] = ()
     """Spans that no row of the journal stands for."""
     unordered: bool = False
@@ -110,6 +112,9 @@ class Scenario:
     """Called with (rein, pending request) for each call that is paused, before the resume."""
     modes: Sequence[str] = ("sync", "async")
     forms: Sequence[str] = ("sequential", "parallel")
+    dies: tuple[Literal["intent", "outcome"], str, int] | None = None
+    """When the process is killed, and another one goes on: after the intent, or before the
+    outcome, of the call of that tool (or `model`) with that number."""
     cancel: bool = False
     """The caller cancels the run while a tool is running."""
     covers: str = ""
@@ -158,4 +163,8 @@ def variants(scenario: Scenario, offered: Sequence[Variant]) -> list[Variant]:
     forms = scenario.forms if has_parallel(scenario) else ("sequential",)
     if not has_parallel(scenario) and "sequential" not in scenario.forms:
         forms = scenario.forms
-    return [v for v in offered if v.form in forms and v.mode in scenario.modes]
+    return [
+        v for v in offered
+        # Spans and what was streamed die with the process.
+        if v.form in forms and v.mode in scenario.modes and not (scenario.dies and v.streamed)
+    ]  # fmt: skip

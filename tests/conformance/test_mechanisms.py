@@ -79,3 +79,18 @@ def test_the_page_names_every_scenario_and_every_difference(root: Path) -> None:
     page = (root / "docs" / "compatibility.md").read_text(encoding="utf-8")
     assert [name for name in NAMES if f"`{name}`" not in page] == []
     assert [row.mechanism for row in DIFFERENCES if row.mechanism not in page] == []
+
+
+def test_plain_calls_have_no_ids(tmp_path: Path) -> None:
+    ran: list[int] = []
+    with Rein(store=f"sqlite:///{tmp_path}/r.db") as rein:
+
+        def begun() -> None:
+            with rein.session(id="s"):
+                rein.call(ran.append, 1)
+                raise ApprovalPending("somebody")
+
+        for _ in range(2):
+            with pytest.raises(ApprovalPending):
+                begun()
+    assert ran == [1, 1]

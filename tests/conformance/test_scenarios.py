@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from . import differences
 from .catalogue import NAMES, SCENARIOS, drivers
+from .killed import play_killed
 from .play import compare, differing, leaks, play
 from .scenario import Scenario, Variant, variants
 
@@ -36,14 +38,17 @@ def test_there_are_enough_scenarios() -> None:
 
 @pytest.mark.parametrize(("driver", "scenario", "variant"), _CASES)
 def test_scenario(
-    driver: str, scenario: Scenario, variant: Variant, verdicts: dict[str, Any]
+    driver: str, scenario: Scenario, variant: Variant, verdicts: dict[str, Any], tmp_path: Path
 ) -> None:
     module: Any = _DRIVERS[driver]
     row = differences.of(scenario, driver, variant)
     if row is not None and row.changes is None:
         verdicts[driver, scenario.name, str(variant)] = "cannot"
         pytest.skip(row.mechanism)
-    seen = play(module, scenario, variant)
+    if scenario.dies is None:
+        seen = play(module, scenario, variant)
+    else:
+        seen = play_killed(driver, module, scenario, variant, tmp_path)
     want, got = compare(scenario, variant, seen, row.changes if row is not None else None)
     assert not differing(want, got)
     assert leaks(scenario, seen) == []

@@ -19,7 +19,7 @@ OLDEST, BEYOND = (1, 15, 29), (2,)
 SUPPORTED = "1.15.29 or newer, below 2"
 
 try:
-    from crewai import Agent, Crew
+    from crewai import Agent, Crew, Task
     from crewai.hooks.dispatch import HookAborted, InterceptionPoint, scoped_hooks
     from crewai.llms import base_llm as _base_llm
     from crewai.llms.base_llm import BaseLLM, call_stream_override
@@ -82,6 +82,10 @@ _NEEDED: tuple[tuple[Any, tuple[str, ...]], ...] = (
     ),
     (BaseTool, ("run", "arun", "_run", "_validate_kwargs")),
     (UsageMetrics, ("from_provider_dict",)),
+    (
+        Task.__pydantic_fields__ | Task.__private_attributes__,
+        ("used_tools", "tools_errors", "delegations", "retry_count", "_guardrail_retry_counts"),
+    ),
 )  # fmt: skip
 
 
@@ -94,8 +98,8 @@ def check() -> None:
         )
     for owner, names in _NEEDED:
         for name in names:
-            if not hasattr(owner, name):
-                where = getattr(owner, "__name__", repr(owner))
+            if name not in owner if isinstance(owner, dict) else not hasattr(owner, name):
+                where = "Task" if isinstance(owner, dict) else getattr(owner, "__name__", "?")
                 raise ConfigError(
                     f"crewai {here} has no {where}.{name}: this adapter cannot "
                     f"supervise it; supported: crewai {SUPPORTED}"

@@ -65,6 +65,7 @@ def resume(
             made = target if _runs(target) else target()
             if not _runs(made):
                 return made
+            _afresh(made)
             return made.kickoff(inputs=dict(inputs)) if inputs else made.kickoff()
 
 
@@ -94,6 +95,7 @@ async def aresume(
                 made = await made
             if not _runs(made):
                 return made
+            _afresh(made)
             kickoff = getattr(made, "akickoff", None) or made.kickoff_async
             return await (kickoff(inputs=dict(inputs)) if inputs else kickoff())
 
@@ -101,6 +103,17 @@ async def aresume(
 def _runs(target: Any) -> bool:
     """Whether it is a crew or a flow, and not a function or class that makes one."""
     return hasattr(target, "kickoff") and not isinstance(target, type)
+
+
+def _afresh(made: Any) -> None:
+    """Let the tasks of a crew that has run before count from the beginning.
+
+    A task counts the tools that it used and the answers that its guardrails rejected: with a
+    count that goes on, the model would be asked in other words, or less often.
+    """
+    for task in getattr(made, "tasks", None) or ():
+        task.used_tools = task.tools_errors = task.delegations = task.retry_count = 0
+        task._guardrail_retry_counts.clear()  # noqa: SLF001 - the framework has no other way
 
 
 def _check_target(target: Any) -> None:

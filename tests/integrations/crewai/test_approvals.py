@@ -102,6 +102,19 @@ def test_a_suspended_run_is_done_again_and_nothing_is_repeated(road, rein, tmp_p
         again(road, r, token, lambda: road.crew(road.llm(), []))
 
 
+def test_the_same_crew_goes_on(road, rein, tmp_path):
+    r = rein(ask, store=f"sqlite:///{tmp_path}/r.db")
+    llm = road.llm(*steps())
+    crew = road.crew(llm, [note, pay])
+    with pytest.raises(ApprovalPending) as caught:
+        road.run(r, crew, session=r.session(wait="suspend"))
+    r.approvals.approve(caught.value.token, by="ann")
+    assert again(road, r, caught.value.token, crew).raw == "done"
+    assert effects == [("note", "a"), ("pay", 20)]
+    assert len(llm.seen) == 3
+    assert states(r) == [("COMPLETED", "none")]
+
+
 def test_a_rejected_run_goes_on_with_the_refusal(road, rein, tmp_path):
     r = rein(ask, store=f"sqlite:///{tmp_path}/r.db")
     token = suspended(road, r, road.llm(*steps()[:2]))

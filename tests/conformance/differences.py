@@ -38,6 +38,7 @@ class Difference:
 
 ROOT = "invoke_agent clerk"
 CHAT = f"{ROOT}/chat scripted-1"
+UNDOING = f"{ROOT}/checkrein.rollback"
 _FILTERS = "`rein.model_call` takes answers whole: filters of streams run in `rein.model_stream`"
 _CUT = (
     "a stream that is cut never delivers its last chunk, the one that holds the usage: what "
@@ -97,7 +98,7 @@ _LANGCHAIN = [
                         "steady intent outcome:unknown !CancelledError late"],
             "spans": [f"{ROOT} !Broken", CHAT, f"{ROOT}/execute_tool collapse !Broken",
                       f"{ROOT}/execute_tool steady !CancelledError",
-                      f"{ROOT}/execute_tool steady.undo"],
+                      UNDOING, f"{UNDOING}/execute_tool steady.undo"],
         },
         "LangGraph cancels the running sibling tasks of one that failed; the thread of a sync "
         "tool runs on, and its late result is what is undone",
@@ -157,7 +158,7 @@ _CREWAI = [
         {
             "journal": ["hang intent outcome:done"],
             "spans": [f"{ROOT} !CancelledError", CHAT, f"{ROOT}/execute_tool hang",
-                      f"{ROOT}/execute_tool hang.undo"],
+                      UNDOING, f"{UNDOING}/execute_tool hang.undo"],
         },
         _THREAD, "test_crewai_cancelling_does_not_reach_the_tool",
     ),

@@ -71,9 +71,12 @@ class Spans:
                 error = ""  # the framework's own name for what was not started
             path = [span.name + (f" !{error}" if error else "")]
             above = span
-            # A run that was taken up hangs below spans of a process that is gone.
+            # A run that was taken up hangs below its own beginning, or below spans of a process
+            # that is gone.
             while above.parent is not None and above.parent.span_id in spans:
-                above = spans[above.parent.span_id]
+                below, above = above, spans[above.parent.span_id]
+                if below.name == above.name and above.name.startswith("invoke_agent"):
+                    continue
                 path.insert(0, above.name)
             if error not in PAUSES:
                 found.append("/".join(path))

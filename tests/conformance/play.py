@@ -209,8 +209,11 @@ def spans(scenario: Scenario, models: Sequence[str]) -> list[str]:
             error = _error(words)
             if words[-1] != "approval_decided":
                 found.append(path + (f" !{error}" if error else ""))
+    rollback = f"{root}/checkrein.rollback"
+    if " " in expect.session:
+        found.append(rollback)
     undone = [e.split()[0].removeprefix("-") for e in expect.effects if e.startswith("-")]
-    found += [f"{root}/execute_tool {name}.undo" for name in undone]
+    found += [f"{rollback}/execute_tool {name}.undo" for name in undone]
     return sorted([*found, *(f"{root}/{path}" for path in expect.more_spans)])
 
 

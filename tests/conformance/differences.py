@@ -85,11 +85,6 @@ _NO_IDS = (
     "calls of a loop of one's own have no ids: nothing tells that a call is the one that was made "
     "before the process died; where the loop stood is its own to keep (plugin `replay`)"
 )
-_PLAIN += [
-    Difference("killed_between_calls", "plain", None, _NO_IDS, "test_plain_calls_have_no_ids"),
-    Difference("killed_in_a_call", "plain", None, _NO_IDS, "test_plain_calls_have_no_ids"),
-]
-
 _LANGCHAIN = [
     Difference(
         "rollback_with_siblings", "langchain",
@@ -267,7 +262,13 @@ _OPENAI = [
     ),
 ]  # fmt: skip
 
-DIFFERENCES: Sequence[Difference] = [*_PLAIN, *_LANGCHAIN, *_CREWAI, *_AGENTS, *_OPENAI]
+_KILLED = [
+    Difference(scenario, driver, None, _NO_IDS, "test_plain_calls_have_no_ids")
+    for driver in ("plain", "openai")
+    for scenario in ("killed_between_calls", "killed_in_a_call")
+]
+
+DIFFERENCES: Sequence[Difference] = [*_PLAIN, *_LANGCHAIN, *_CREWAI, *_AGENTS, *_OPENAI, *_KILLED]
 
 
 def of(scenario: Scenario, driver: str, variant: Variant) -> Difference | None:

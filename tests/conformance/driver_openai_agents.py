@@ -104,6 +104,12 @@ class Run:
                 self._texts[data.item_id] = self._texts.get(data.item_id, "") + data.delta
         return _final(result)
 
+    def go_on(self) -> Any:
+        return self.resume(self.case.session)
+
+    async def ago_on(self) -> Any:
+        return await self.aresume(self.case.session)
+
     def resume(self, token: str) -> Any:
         with _loop_closed():
             return _final(resume(self.case.rein, token, self.agent, **self.options))

@@ -11,8 +11,9 @@ import pytest
 pytest.importorskip("crewai")
 
 from crewai import Agent, Crew, Task
+from tests.integrations.shared import Rules, effects, kinds, states
 
-from checkrein import Plugin, Rein
+from checkrein import Rein
 from checkrein_integrations.crewai import supervise
 from checkrein_integrations.testing.crewai import ScriptedLLM, action, call, final
 
@@ -25,30 +26,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             for warning in IGNORED:
                 item.add_marker(pytest.mark.filterwarnings(warning))
-
-
-effects: list[Any] = []
-"""What the tools of a test have done."""
-
-
-@pytest.fixture(autouse=True)
-def _clean() -> None:
-    effects.clear()
-
-
-class Rules(Plugin):
-    """`pre_call` and `post_call` from functions."""
-
-    def __init__(self, pre: Any = None, post: Any = None, kind: str = "tool") -> None:
-        self._pre = pre
-        self._post = post
-        self._kind = kind
-
-    def pre_call(self, call: Any) -> Any:
-        return self._pre(call) if self._pre is not None and call.kind == self._kind else None
-
-    def post_call(self, call: Any, outcome: Any) -> Any:
-        return self._post(call, outcome) if self._post and call.kind == self._kind else None
 
 
 class Road:
@@ -99,20 +76,6 @@ def road(request: pytest.FixtureRequest) -> Road:
     return Road(*request.param)
 
 
-@pytest.fixture
-def rein() -> Any:
-    """A function that makes a Rein and closes it at the end."""
-    made: list[Rein] = []
-
-    def make(*plugins: Any, **settings: Any) -> Rein:
-        made.append(Rein(plugins=list(plugins), **settings))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-
-
 def told(llm: ScriptedLLM) -> list[str]:
     """What the model was told of its tools, in its last request."""
     found = []
@@ -124,20 +87,6 @@ def told(llm: ScriptedLLM) -> list[str]:
             # Without the framework's reminders of the tools and the format.
             found.append(text.split("Observation: ")[1].split("\n\n\nYou ONLY", maxsplit=1)[0])
     return found
-
-
-def kinds(rein: Rein, session: str | None = None) -> list[tuple[str, str]]:
-    """(kind, name or state) of all events, oldest first."""
-    found = []
-    for event in rein.store.events(session=session, limit=1000):
-        about = event.view.get("name") or event.view.get("state") or ""
-        found.append((event.kind, str(about)))
-    return found
-
-
-def states(rein: Rein) -> list[tuple[str, str]]:
-    """(state, rollback) of all sessions, newest first."""
-    return [(row.state, row.rollback) for row in rein.store.sessions().rows]
 
 
 __all__ = ["Road", "Rules", "call", "effects", "kinds", "states", "told"]

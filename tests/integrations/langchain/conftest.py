@@ -11,31 +11,9 @@ import pytest
 pytest.importorskip("langchain")
 
 from langchain.agents import create_agent
+from tests.integrations.shared import Rules, effects, kinds, states
 
-from checkrein import Plugin, Rein
-
-effects: list[Any] = []
-"""What the tools of a test have done."""
-
-
-@pytest.fixture(autouse=True)
-def _clean() -> None:
-    effects.clear()
-
-
-class Rules(Plugin):
-    """`pre_call` and `post_call` from functions."""
-
-    def __init__(self, pre: Any = None, post: Any = None, kind: str = "tool") -> None:
-        self._pre = pre
-        self._post = post
-        self._kind = kind
-
-    def pre_call(self, call: Any) -> Any:
-        return self._pre(call) if self._pre is not None and call.kind == self._kind else None
-
-    def post_call(self, call: Any, outcome: Any) -> Any:
-        return self._post(call, outcome) if self._post and call.kind == self._kind else None
+__all__ = ["Agent", "Rules", "effects", "kinds", "states"]
 
 
 class Agent:
@@ -61,36 +39,8 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def rein(request: pytest.FixtureRequest) -> Any:
-    """A function that makes a Rein and closes it at the end."""
-    made: list[Rein] = []
-
-    def make(*plugins: Any, **settings: Any) -> Rein:
-        made.append(Rein(plugins=list(plugins), **settings))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-
-
-@pytest.fixture
 def agent(mode: str) -> Callable[..., Agent]:
     def make(model: Any, tools: Any, *middleware: Any, **settings: Any) -> Agent:
         return Agent(create_agent(model, tools, middleware=list(middleware), **settings), mode)
 
     return make
-
-
-def kinds(rein: Rein, session: str | None = None) -> list[tuple[str, str]]:
-    """(kind, name or state) of all events, oldest first."""
-    found = []
-    for event in rein.store.events(session=session, limit=1000):
-        about = event.view.get("name") or event.view.get("state") or ""
-        found.append((event.kind, str(about)))
-    return found
-
-
-def states(rein: Rein) -> list[tuple[str, str]]:
-    """(state, rollback) of all sessions, newest first."""
-    return [(row.state, row.rollback) for row in rein.store.sessions().rows]

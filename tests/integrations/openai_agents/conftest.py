@@ -11,19 +11,19 @@ import pytest
 pytest.importorskip("agents")
 
 from agents import Agent, set_tracing_disabled
+from tests.integrations.shared import Rules, effects, states
 
 from checkrein import Plugin, Rein
 from checkrein_integrations.openai_agents import run, run_streamed, run_sync
 from checkrein_integrations.testing.openai_agents import ScriptedModel
 
+__all__ = ["Pre", "Rules", "Went", "agent_of", "effects", "kinds", "outputs", "states", "streamed"]
+
 set_tracing_disabled(True)
-effects: list[Any] = []
-"""What the tools of a test have done."""
 
 
 @pytest.fixture(autouse=True)
 def _clean() -> Any:
-    effects.clear()
     yield
     # `run_sync` keeps the loop of its thread, as the SDK does.
     policy = asyncio.get_event_loop_policy()
@@ -36,21 +36,6 @@ def _clean() -> Any:
     if not loop.is_running():
         loop.close()
         asyncio.set_event_loop(None)
-
-
-class Rules(Plugin):
-    """`pre_call` and `post_call` from functions."""
-
-    def __init__(self, pre: Any = None, post: Any = None, kind: str = "tool") -> None:
-        self._pre = pre
-        self._post = post
-        self._kind = kind
-
-    def pre_call(self, call: Any) -> Any:
-        return self._pre(call) if self._pre is not None and call.kind == self._kind else None
-
-    def post_call(self, call: Any, outcome: Any) -> Any:
-        return self._post(call, outcome) if self._post and call.kind == self._kind else None
 
 
 class Pre(Plugin):
@@ -66,20 +51,6 @@ class Pre(Plugin):
 @pytest.fixture(params=["sync", "async", "streamed"])
 def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture
-def rein() -> Any:
-    """A function that makes a Rein and closes it at the end."""
-    made: list[Rein] = []
-
-    def make(*plugins: Any, **settings: Any) -> Rein:
-        made.append(Rein(plugins=list(plugins), **settings))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
 
 
 class Went:
@@ -134,8 +105,3 @@ def outputs(model: ScriptedModel) -> list[Any]:
 def kinds(rein: Rein, session: str | None = None) -> list[str]:
     """Kinds of all events, oldest first."""
     return [event.kind for event in rein.store.events(session=session, limit=1000)]
-
-
-def states(rein: Rein) -> list[tuple[str, str]]:
-    """(state, rollback) of all sessions, newest first."""
-    return [(row.state, row.rollback) for row in rein.store.sessions().rows]

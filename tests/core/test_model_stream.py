@@ -374,6 +374,48 @@ def test_a_stream_that_is_dropped_is_recorded() -> None:
 
 
 @HOW
+def test_a_run_that_fails_does_not_wait_for_an_open_stream(how: str) -> None:
+    provider = Provider(chat())
+    with Rein(plugins=[Budget(usd=1, prices=PRICES), Cost(overlay=PRICES)]) as rein:
+        session = rein.session(drain=30)
+        open_: list[Any] = []
+
+        def agent() -> None:
+            with session:
+                open_.append(rein.model_stream(provider.sync, model="mine", messages=MESSAGES))
+                next(open_[0])
+                raise ValueError
+
+        async def later() -> None:
+            async with session:
+                open_.append(rein.amodel_stream(provider.later, model="mine", messages=MESSAGES))
+                await anext(open_[0])
+                raise ValueError
+
+        async def main() -> None:
+            with pytest.raises(ValueError):
+                await later()
+            found = rein.store.session(session.id)
+            assert found is not None
+            assert found.rollback == "rolled_back"
+            await open_[0].aclose()
+
+        if how == "sync":
+            with pytest.raises(ValueError):
+                agent()
+            found = rein.store.session(session.id)
+            assert found is not None
+            assert found.rollback == "rolled_back"
+            open_[0].close()
+        else:
+            asyncio.run(main())
+        balance = rein.store.balance(f"budget/usd/session/{session.id}")
+        assert balance is not None
+        assert (balance.spent, balance.held) == (row(rein).cost, 0)
+    assert provider.closed
+
+
+@HOW
 def test_a_stream_that_nobody_reads_is_no_call(how: str) -> None:
     provider = Provider(chat())
     with Rein(plugins=[Budget(calls=1)]) as rein, rein.session() as session:

@@ -16,7 +16,7 @@ from checkrein._io import is_awaitable
 from checkrein.errors import ConfigError, WouldBlock
 from checkrein.streams.delivery import Delivery, text_of, with_whole
 from checkrein.streams.filters import Channels
-from checkrein.streams.stepping import apieces, close, hand_over, pieces, read
+from checkrein.streams.stepping import apieces, close, deliver, hand_over, pieces, read
 
 if TYPE_CHECKING:
     from checkrein.call import Call, Outcome, Usage
@@ -120,7 +120,7 @@ class _Streaming:
             return
         # Somebody has seen it: neither another attempt nor another answer can take its place.
         self._entry.happened = True
-        await hand_over(out)
+        await deliver(out, self._entry.session.running, self._entry.mark)
 
     async def engine(self) -> None:
         outcome = await self._rein.engine.run(

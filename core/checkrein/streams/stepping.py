@@ -27,6 +27,18 @@ class hand_over:  # noqa: N801 - awaited as a function would be
         yield self
 
 
+async def deliver(value: Any, running: set[str], mark: str) -> None:
+    """Hand a piece of a call's answer over. While its reader has it, the call is not running.
+
+    `running`: those of the session, of which a rollback waits for the end; `mark`: this one.
+    """
+    running.discard(mark)
+    try:
+        await hand_over(value)
+    finally:
+        running.add(mark)
+
+
 class _Step:
     """Awaited to run a coroutine up to its next piece; what else it waits for goes to the loop."""
 

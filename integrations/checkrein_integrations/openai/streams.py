@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from checkrein._io import is_awaitable
 from checkrein.errors import CheckreinError
 from checkrein.streams.chunks import pieces_of
-from checkrein.streams.stepping import apieces, close, hand_over, pieces, read
+from checkrein.streams.stepping import apieces, close, deliver, hand_over, pieces, read
 from checkrein_integrations._shared.retracting import asked_again, blocked, replaced
 from checkrein_integrations.openai.framework import AsyncStream, Stream
 
@@ -64,14 +64,14 @@ class Streaming:
         mark = next((m for m in job.session.running if m.startswith(call.id)), call.id)
         self._whole, self._kept = False, []
         if self._shown:
-            await self._out(job.form.retracted(asked_again()), mark)
+            await deliver(job.form.retracted(asked_again()), self._job.session.running, mark)
             self._shown = False
         stream: Any = job.sent(call, exact, stream=True)
         if is_awaitable(stream):
             stream = await stream
         if not self._opened:
             self._opened = True
-            await self._out(_Opened(stream.response), mark)
+            await deliver(_Opened(stream.response), self._job.session.running, mark)
         reader = job.form.reader(lambda: job.channels(call), bool(job.openers))
         try:
             async for event in read(stream, timeout):
@@ -94,16 +94,7 @@ class Streaming:
             return
         self._shown = self._shown or reader.shows(event)
         self._begun = True
-        await self._out(event, mark)
-
-    async def _out(self, event: Any, mark: str) -> None:
-        """Hand a piece over. While its reader has it, nothing is running."""
-        running = self._job.session.running
-        running.discard(mark)
-        try:
-            await hand_over(event)
-        finally:
-            running.add(mark)
+        await deliver(event, self._job.session.running, mark)
 
     def _rest(self, outcome: Outcome) -> Iterator[Any]:
         """What was kept back, or what a plugin wants instead."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkrein import expiry, seals
+from checkrein._io import finish
 from checkrein.bound_call import BoundCalls
 from checkrein.call import Call, ToolInfo
 from checkrein.errors import CheckreinError, Conflict
@@ -122,6 +123,14 @@ class Approvals(BoundCalls):
         except CheckreinError as error:
             self.refused.record(id, by, "reject", str(error))
             raise
+
+    def escalate(self) -> list[str]:
+        """Tell the channels of this Rein of requests that others may answer by now; their ids.
+
+        A process that lives does that for what it asked itself. This is for the others, from a
+        timer. Each request is told of once.
+        """
+        return finish(self.rein.escalation.due(self.rein.sync_io))
 
     def _answerable(self, id: str, by: object) -> Record:
         if not isinstance(by, str) or not by.strip():

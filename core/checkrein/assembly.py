@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from checkrein.approval import Approvals
     from checkrein.by_hand import ByHand
     from checkrein.control import Control
+    from checkrein.escalation import Escalation
     from checkrein.grants import Grants
     from checkrein.intent import Judge
     from checkrein.permission import Permissions
@@ -241,6 +242,13 @@ class Assembly:
         from checkrein.grants import Grants
 
         return Grants(self._whole)
+
+    @made_once
+    def escalation(self) -> Escalation:
+        """Asking others when nobody has answered."""
+        from checkrein.escalation import Escalation
+
+        return Escalation(self._whole)
 
     @made_once
     def waiters(self) -> Waiters:

@@ -229,7 +229,8 @@ class Permissions:
         wait = entry.wait or entry.session.wait
         return wait == "suspend" or (wait == "auto" and entry.can_suspend)
 
-    def _open(self, id: str) -> bool:
+    def is_open(self, id: str) -> bool:
+        """Whether a request can still be answered."""
         record = self.store.record("approval", id)
         return (
             record is not None
@@ -254,7 +255,7 @@ class Permissions:
             left = expiry.left(self.rein, record.body)
             try:
                 await io.wait(
-                    lambda: not self._open(id) or (asking is not None and asking.hopeless()),
+                    lambda: not self.is_open(id) or (asking is not None and asking.hopeless()),
                     time.monotonic() + max(0.0, left),
                     f"approval {id}",
                     partial(self._watch, record),
@@ -297,27 +298,12 @@ class Permissions:
                 self._told.pop(oldest)
                 self._asking.pop(oldest, None)
             self._told[record.id] = None
-            request = request_of(self.rein, record, lambda: self._open(record.id))
+            request = request_of(self.rein, record, lambda: self.is_open(record.id))
             asking = self._asking[record.id] = Asking(self.rein, io, call, request)
         asking.tell()
         if "escalates" in record.body and not request.escalated:
-            self.rein.waiters.when(
-                "escalates", record.body, partial(self._escalate, io, call, record.id)
-            )
+            self.rein.escalation.later(io, call, record)
         return asking
-
-    def _escalate(self, io: IO, call: Call, id: str) -> None:
-        """Nobody answered in time: tell every channel that others may answer now."""
-        record = self.store.record("approval", id)
-        if record is None or not self._open(id):
-            return
-        event = self.rein.journal.event(
-            "approval_escalated", record.body["call"], id=id, who=record.body["then"]
-        )
-        batch = Batch(record.session, (event,), event.at)
-        self.rein.observers.notify(self.store.commit(batch), batch)
-        request = request_of(self.rein, record, lambda: self._open(id))
-        Asking(self.rein, io, call, request).tell()
 
     def _untell(self, id: str, asking: Asking | None) -> None:
         if asking is None:
@@ -325,7 +311,7 @@ class Permissions:
         asking.stop()
         with self._lock:
             self._asking.pop(id, None)
-            if self._open(id):
+            if self.is_open(id):
                 # Its waiter was cancelled: whoever asks again must reach somebody.
                 self._told.pop(id, None)
 

@@ -38,7 +38,7 @@ class Waiters:
         self.store = rein.store
         self._lock = Lock()
         self._waiting: dict[str, dict[object, Callable[[], None]]] = {}
-        self._due: dict[object, tuple[str, Mapping[str, Any], Callable[[], None]]] = {}
+        self._due: dict[object, tuple[str, Mapping[str, Any], Callable[[], object]]] = {}
         self._pid = 0
         self._running = False
         self._closed = False
@@ -69,7 +69,7 @@ class Waiters:
 
         return stop
 
-    def when(self, name: str, body: Mapping[str, Any], act: Callable[[], None]) -> object:
+    def when(self, name: str, body: Mapping[str, Any], act: Callable[[], object]) -> object:
         """Call `act` once, when the time that field `name` of a row says has come.
 
         Returns what `never` takes.

@@ -402,6 +402,24 @@ def test_after_a_while_others_may_answer_and_all_channels_are_told(go, sqlite) -
         assert rein.approvals.approve(token, by="ben") == "approved"
 
 
+def test_where_the_one_who_asked_has_ended_another_process_tells_the_others(go, sqlite) -> None:
+    clock = Clock()
+    asks = Asks(who=("anna",), then=("ben",), after=60.0)
+    with Rein(plugins=[asks], store=sqlite, clock=clock) as rein:
+        token = Desk(rein).waiting(go)
+        assert rein.approvals.escalate() == []
+    clock.advance(61)
+    told = [Boss(None), Boss(None)]
+    for boss, expected in zip(told, ([token], []), strict=True):
+        with Rein(plugins=[boss], store=sqlite, clock=clock) as rein:
+            Desk(rein)
+            assert rein.approvals.escalate() == expected
+    assert [r.who for r in told[0].asked] == [("anna", "ben")]
+    assert told[1].asked == []
+    with Rein(store=sqlite) as rein:
+        assert len(events(rein, "approval_escalated")) == 1
+
+
 @pytest.mark.parametrize("ask", [{"then": ("ben",)}, {"after": 5.0}, {"then": "ben", "after": 1.0}])
 def test_an_escalation_that_is_half_is_no_verdict(go, sqlite, ask) -> None:
     with Rein(plugins=[Asks(**ask)], store=sqlite) as rein:

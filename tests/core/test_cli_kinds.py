@@ -41,3 +41,11 @@ def test_an_undo_waits_for_another_terminal(careful, answer):
         assert resumed.code == 1
         assert "rejected by ann" in resumed.err
         assert careful.done() == {"o1": "5"}
+
+
+def test_those_whose_turn_it_is_are_told_by_the_application(careful):
+    done = careful.python("import shop; shop.run(('o1', 500), wait='suspend')")
+    assert "ApprovalPending" in done.err
+    told = careful.cli("approvals", "--escalate")
+    assert (told.code, "told of 0 requests" in told.err) == (0, True)
+    assert "refund(order=o1" in told.out

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from checkrein.cli._ids import approval_of
-from checkrein.cli._output import Out, clean, compact, say, seconds, since, when
+from checkrein.cli._output import Out, clean, compact, counted, say, seconds, since, when
 from checkrein.cli._person import user
 from checkrein.cli._place import Place, command
 from checkrein.cli.show import record_reveal
@@ -33,9 +33,17 @@ def approvals(
     limit: Annotated[
         int, typer.Option(metavar="N", min=1, max=10_000, help="At most so many.")
     ] = 100,
+    escalate: Annotated[
+        bool,
+        typer.Option("--escalate", help="Tell the others whose turn it is. Needs --app."),
+    ] = False,
 ) -> int:
     """List the calls that wait for a person, oldest first."""
-    with place.looking() as rein:
+    with place.acting() if escalate else place.looking() as rein:
+        if escalate:
+            with out.working("telling those whose turn it is"):
+                told = rein.approvals.escalate()
+            out.note(f"told of {counted(len(told), 'request')}")
         now = rein.clock()
         waiting = rein.approvals.pending(limit)
         out.document({"approvals": [tree_of(request) for request in waiting]})

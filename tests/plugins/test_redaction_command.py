@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,13 +48,15 @@ def run(tmp_path: Path) -> Run:
     paths = [str(tmp_path / "site"), *filter(None, sys.path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
-    def start(*arguments: str, fed: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    def start(
+        *arguments: str, fed: bytes = b"", environment: Any = environment
+    ) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
             [sys.executable, "-c", MEASURED, "redact", *arguments],
             input=fed, capture_output=True, check=False, env=environment, timeout=120,
         )  # fmt: skip
 
-    return start
+    return functools.partial(start, environment=environment)
 
 
 def told(done: subprocess.CompletedProcess[bytes]) -> str:
@@ -138,3 +142,34 @@ def test_memory_does_not_grow_with_the_file(run: Run) -> None:
         assert json.loads(done.stdout)["files"][0]["counts"] == {"email": rows}
         peaks.append(int(done.stderr.rpartition(b"peak ")[2]))
     assert peaks[1] - peaks[0] < 2_000  # kilobytes; the second text has 4.3 MB more
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="told by Linux only")
+def test_a_pipe_of_any_length_in_constant_memory(tmp_path: Path, run: Run, full: bool) -> None:
+    """A gigabyte with `--full`; 8 MB otherwise."""
+    row = f"2026-03-14 09:26:53 INFO request 4711 was answered, from {MAIL} id 550e8400\n".encode()
+    block = row * (1_000_000 // len(row))
+    count = 1000 if full else 8
+    environment = run.keywords["environment"]  # type: ignore[attr-defined]
+    with subprocess.Popen(
+        [sys.executable, "-c", MEASURED, "redact", "-"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+    ) as process:  # fmt: skip
+        assert process.stdin and process.stdout and process.stderr
+        feeding = threading.Thread(target=feed, args=(process.stdin, block, count))
+        feeding.start()
+        got = 0
+        while data := process.stdout.read(1 << 20):
+            got += len(data)
+            assert MAIL.encode() not in data
+        feeding.join()
+        peak = int(process.stderr.read().rpartition(b"peak ")[2])
+    assert got == count * len(block.replace(MAIL.encode(), b"[EMAIL]"))
+    assert peak < 100_000  # kilobytes
+
+
+def feed(pipe: Any, block: bytes, count: int) -> None:
+    """Write `block` so often, and close."""
+    with pipe:
+        for _ in range(count):
+            pipe.write(block)

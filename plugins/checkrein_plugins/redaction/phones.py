@@ -12,7 +12,7 @@ from checkrein_plugins.redaction.findings import Finding
 from checkrein_plugins.redaction.linear import Words
 
 WORDS = (
-    rb"phone|call|tel|mobile|cell|fax|sms|whatsapp|signal|dial|text me|handy|movil|m\xf3vil|reach"
+    rb"phone|call|tel|mobil|cell|fax|sms|whatsapp|signal|dial|text me|handy|movil|m\xf3vil|reach"
     rb"|number is|registered|answer|message|office|desk|hotline|voicemail|rufnummer|numero"
     rb"|contact|\btlf|\bpuh|\bgsm\b|anruf|rufen|appel|ligue|llam|chiam|portable|t\xe9l"
     rb"|\bmob\b|\bph\b|telegram"

@@ -161,7 +161,7 @@ def _secret_like(value: str, key: bytes, quoted: bool, environment: bool) -> boo
         return size >= 20 and (strong or b"token" in key)
     if _IDENTIFIER.fullmatch(value) and ("_" in value or "." in value) and value.islower():
         return False
-    if _CAMEL.fullmatch(value) and sum(map(str.isdigit, value)) <= size // 5:
+    if _CAMEL.fullmatch(value) and sum(map(str.isdigit, value)) <= size // 3:
         return False
     return kinds >= 2 and entropy(value) >= (3.2 if strong else 3.7)
 

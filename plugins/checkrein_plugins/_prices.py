@@ -167,7 +167,7 @@ def _from_genai(model: str, provider: str, tier: str) -> Price | _Dated | None:
             continue
         source = f"genai-prices {__version__}"
         # Providers name what is billed apart in different ways: `processing` batch, say.
-        context = dict.fromkeys(("service_tier", "processing", "speed"), tier)
+        context: dict[str, str] = dict.fromkeys(("service_tier", "processing", "speed"), tier)
         variants = tuple(
             variant
             for variant in (info.price_variants or () if tier else ())

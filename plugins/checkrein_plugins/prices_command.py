@@ -142,7 +142,7 @@ def import_(
     A list of models as LiteLLM publishes it is converted.
     """
     out = Out(as_json=as_json)
-    table = read_table(file)
+    table: dict[str, Any] = read_table(file)
     if "models" not in table:
         table = {"models": _from_litellm(table, file)}
     table["version"] = version or table.get("version") or datetime.now(UTC).date().isoformat()

@@ -94,10 +94,11 @@ def _periods(
     if per is None:
         yield "", begin, end
         return
-    if begin is None:
-        first = rein.store.costs(until=end, limit=1).rows
-        begin = first[0].at if first else rein.clock()
-    yield from periods(per, begin, rein.clock() + 1 if end is None else end, zone)
+    first = begin
+    if first is None:
+        rows = rein.store.costs(until=end, limit=1).rows
+        first = rows[0].at if rows else rein.clock()
+    yield from periods(per, int(first), rein.clock() + 1 if end is None else end, zone)
 
 
 def _cells(total: Total) -> tuple[object, ...]:

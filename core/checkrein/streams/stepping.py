@@ -162,7 +162,7 @@ async def close(source: Any) -> None:
         closing = getattr(source, name, None)
         if callable(closing):
             with suppress(Exception):
-                ended = closing()
+                ended: Any = closing()
                 if is_awaitable(ended):
                     await ended
             return

@@ -108,7 +108,11 @@ def marks(rows: Iterable[HoldRow | OpenHold], outcome: Outcome) -> list[Put]:
 
 def overrun(rows: Iterable[HoldRow | OpenHold], outcome: Outcome) -> list[str]:
     """Accounts where more was spent than held: booked all the same, and flagged."""
-    return [row.account for row in rows if actual(row, outcome) > row.amount]
+    return [
+        row.account
+        for row in rows
+        if row.settle in ("measured", "once") and actual(row, outcome) > row.amount
+    ]
 
 
 def amount_text(amount: int, unit: str) -> str:

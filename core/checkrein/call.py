@@ -194,7 +194,7 @@ class Absent:
     """A probe's answer: the effect is not in place now."""
 
 
-def _draft_of(cls: type) -> type:
+def draft_of(cls: type) -> type:
     """A mutable twin of a frozen dataclass: same slots, so that `__class__` can be set.
 
     A frozen dataclass pays one `object.__setattr__` per field; for a call of 14
@@ -214,8 +214,8 @@ def _draft_of(cls: type) -> type:
     )
 
 
-_CallDraft: Any = _draft_of(Call)
-_OutcomeDraft: Any = _draft_of(Outcome)
+_CallDraft: Any = draft_of(Call)
+_OutcomeDraft: Any = draft_of(Outcome)
 
 
 def new_call(*fields: Any) -> Call:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from checkrein.call import Call, Outcome, ToolInfo
 from checkrein.codec import encode_arguments
 from checkrein.errors import Denied, Unencodable
-from checkrein.judging import NOTHING, HookFailed, asked, judged, run_hook
+from checkrein.judging import NOTHING, VERDICTS, HookFailed, asked, check_verdict, judged, run_hook
 from checkrein.verdicts import (
     Answer,
     Ask,
@@ -102,14 +102,19 @@ class PreFold:
             else:
                 try:
                     verdict = begun[index] if index < len(begun) else asked(impl, call)
-                    if type(verdict) is HookFailed:
+                    if verdict is None:
+                        given.append(None)
+                        continue
+                    if type(verdict) in VERDICTS:
+                        check_verdict(impl, verdict)
+                    elif type(verdict) is HookFailed:
                         raise verdict
-                    if verdict is not None:
+                    else:
                         verdict = await judged(self._io, impl, self._timeout, verdict)
                 except HookFailed as error:
                     verdict = self._failed(impl, error, checked)
             given.append(verdict)
-            if verdict is not None:
+            if type(verdict) is Rewrite or type(verdict) is tuple:
                 for new in _rewrites(verdict, original):
                     if new.arguments is not call.arguments or new.name != call.name:
                         # A shorter timeout alone makes no other call of it for those before.
@@ -182,6 +187,10 @@ class PreFold:
         return None
 
     def _fold(self, plugin: str, part: Any, checked: Checked) -> None:
+        if type(part) is Hold:
+            checked.notes.append((plugin, "hold"))
+            checked.holds.append((plugin, part))
+            return
         if part is None or type(part) is Rewrite:
             return
         checked.notes.append((plugin, type(part).__name__.lower()))

@@ -39,7 +39,7 @@ ALLOWED: dict[str, tuple[type, ...]] = {
     "on_approval": (Approved, Rejected),
     "on_rollback": (Undo, Skip),
 }
-_VERDICTS = frozenset({type(None), tuple, *(t for ts in ALLOWED.values() for t in ts)})
+VERDICTS = frozenset({type(None), tuple, *(t for ts in ALLOWED.values() for t in ts)})
 
 
 NOTHING = object()
@@ -85,7 +85,7 @@ async def judged(io: IO, impl: Impl, timeout: float | None, verdict: Any, *value
                 late=forget,
                 own=impl.own_loop,
             )
-        elif type(verdict) not in _VERDICTS and is_awaitable(verdict):
+        elif type(verdict) not in VERDICTS and is_awaitable(verdict):
             verdict = await io.settle(
                 verdict,
                 what=f"the async hook {impl.hook} of plugin {impl.plugin}",
@@ -101,8 +101,13 @@ async def judged(io: IO, impl: Impl, timeout: float | None, verdict: Any, *value
         ) from None
     except Exception as error:
         raise _raised(impl, error) from error
-    if verdict is None:
-        return None
+    if verdict is not None:
+        check_verdict(impl, verdict)
+    return verdict
+
+
+def check_verdict(impl: Impl, verdict: Any) -> None:
+    """Raise `HookFailed` for what is no verdict, not one of this hook, or a malformed one."""
     allowed = ALLOWED[impl.hook]
     parts: Sequence[Any] = verdict if type(verdict) is tuple else (verdict,)
     for part in parts:
@@ -119,7 +124,6 @@ async def judged(io: IO, impl: Impl, timeout: float | None, verdict: Any, *value
                 f"{impl.hook} of plugin {impl.plugin} returned a {type(part).__name__} with a "
                 f"wrong {wrong}"
             )
-    return verdict
 
 
 def _raised(impl: Impl, error: Exception) -> HookFailed:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-from checkrein.call import Call, CostState, Usage
+from checkrein.call import Call, CostState, Usage, draft_of
 
 Unit: TypeAlias = Literal["usd", "tokens", "calls", "seconds", "amount"]
 Settle: TypeAlias = Literal["measured", "keep", "release", "once", "streak"]
@@ -98,6 +98,16 @@ class Hold:
     reason: str = ""
     """What people and models are told instead of the account's figures."""
     code: RefusalCode = "budget_exceeded"
+
+
+_HoldDraft: Any = draft_of(Hold)
+
+
+def new_hold(*fields: Any) -> Hold:
+    """`Hold(*fields)`, without the price of a frozen `__init__`: for plugins that make many."""
+    draft = _HoldDraft(*fields)
+    draft.__class__ = Hold
+    return draft  # type: ignore[no-any-return]  # it has become one
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,7 @@ class MemoryStore(Ledger, MemoryKeeping):
             check_amounts(holds, settles)
         # One bit for each attempt and kind: for a call that has just begun, the look-up is warm.
         bit = (1 if kind == "intent" else 2) << 2 * attempt
+        new: list[str] | None = None
         lock = self._lock
         lock.acquire()
         try:
@@ -137,11 +138,14 @@ class MemoryStore(Ledger, MemoryKeeping):
             for settle in settles:
                 self._accounts.settle(settle, at)
             if holds:
-                self._accounts.take_all(holds, at)
+                new = self._accounts.take_all(holds, at)
             marks[call] = seen | bit
             self._log += (call, kind, attempt, at, view, part, known)
+            new = None
             rollback = known.rollback
         finally:
+            if new is not None:  # interrupted
+                self._accounts.give_back(holds, new)
             lock.release()
         if self._listeners.some:
             self._listeners.tell()

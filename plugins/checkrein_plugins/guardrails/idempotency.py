@@ -18,7 +18,7 @@ from checkrein.call import Call, Outcome
 from checkrein.effects import effect_of
 from checkrein.errors import CheckreinError, ConfigError
 from checkrein.hooks import Plugin
-from checkrein.verdicts import Answer, Ask, Deny, Hold, Measured, PreVerdict
+from checkrein.verdicts import Answer, Ask, Deny, Hold, Measured, PreVerdict, new_hold
 from checkrein_plugins._config import (
     Name,
     Seconds,
@@ -165,18 +165,11 @@ class IdempotencyGuard(Plugin):
         return f"{self.name}/{self._per}/{scope}/{call.name}/{digest}"
 
     def _hold(self, account: str, limit: int) -> Hold:
-        return Hold(
-            account,
-            1,
-            "calls",
-            limit,
-            self._window,
-            "once",
-            f"{self.name}/duplicate",
-            on_refused="wait",
-            reason="the same call has been made, and what came of it is not known",
-            code="possible_duplicate",
-        )
+        return new_hold(
+            account, 1, "calls", limit, self._window, "once", f"{self.name}/duplicate", False,
+            "wait", "the same call has been made, and what came of it is not known",
+            "possible_duplicate",
+        )  # fmt: skip
 
     def _again(
         self, rein: Rein, call: Call, account: str, balance: Balance, duplicates: Duplicates

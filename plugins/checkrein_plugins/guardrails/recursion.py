@@ -24,7 +24,7 @@ from checkrein._locks import Lock
 from checkrein.call import Call, Outcome
 from checkrein.errors import ConfigError
 from checkrein.hooks import Plugin
-from checkrein.verdicts import Deny, Hold, PostVerdict, PreOne, PreVerdict
+from checkrein.verdicts import Deny, Hold, PostVerdict, PreOne, PreVerdict, new_hold
 from checkrein_plugins._config import (
     Name,
     Seconds,
@@ -164,18 +164,11 @@ class RecursionDetector(Plugin):
 
     def _hold(self, what: str, call: Call, digest: str, limit: int) -> Hold:
         same = "the same call" if what == "same" else "nearly the same call"
-        return Hold(
-            f"{self.name}/{what}/{call.session}/{call.name}/{digest}",
-            1,
-            "calls",
-            limit,
-            self._window,
-            "keep",
-            f"{self.name}/{what}",
-            self._halt,
-            reason=f"{same} has run {limit} times{self._time}; it brings nothing new",
-            code="repeated_call",
-        )
+        return new_hold(
+            f"{self.name}/{what}/{call.session}/{call.name}/{digest}", 1, "calls", limit,
+            self._window, "keep", f"{self.name}/{what}", self._halt, "deny",
+            f"{same} has run {limit} times{self._time}; it brings nothing new", "repeated_call",
+        )  # fmt: skip
 
     def _past(self, session: str) -> _Past:
         past = self._pasts.get(session)
@@ -228,8 +221,8 @@ class _Past:
         calls = list(self.calls)
         if self._alternates(calls, whole, cycles):
             return f"two calls have alternated {cycles} times"
-        if len(parts) < 2:
-            return ""
+        if len(parts) < 2 or call.tool.effect != "read":
+            return ""  # results of calls that write tell nothing: see `_result`
         alike: dict[tuple[str, int], int] = {}
         for name, other, hashed, result in calls:
             if name != call.name or hashed == whole or result is None or len(other) != len(parts):

@@ -99,11 +99,28 @@ def paid(rows: Iterable[HoldRow | OpenHold]) -> tuple[list[Any], list[Any]]:
 
 def marks(rows: Iterable[HoldRow | OpenHold], outcome: Outcome) -> list[Put]:
     """Records of what may happen once: which call it was, and what is known of its effect."""
-    return [
-        Put("once", row.account, outcome.state, {"call": row.call}, row.session)
-        for row in rows
-        if row.settle == "once" and actual(row, outcome)
-    ]
+    return [_mark(row, outcome) for row in rows if row.settle == "once" and actual(row, outcome)]
+
+
+def _mark(row: HoldRow | OpenHold, outcome: Outcome) -> Put:
+    return Put("once", row.account, outcome.state, {"call": row.call}, row.session)
+
+
+def closing(
+    rows: Iterable[HoldRow | OpenHold], outcome: Outcome
+) -> tuple[list[SettleRow], list[Put], list[str]]:
+    """`settle_rows`, `marks` and `overrun` in one."""
+    settles: list[SettleRow] = []
+    puts: list[Put] = []
+    over: list[str] = []
+    for row in rows:
+        amount = actual(row, outcome)
+        settles.append(SettleRow(row.id, amount, _step(row, outcome)))
+        if row.settle == "once" and amount:
+            puts.append(_mark(row, outcome))
+        if amount > row.amount:
+            over.append(row.account)
+    return settles, puts, over
 
 
 def overrun(rows: Iterable[HoldRow | OpenHold], outcome: Outcome) -> list[str]:

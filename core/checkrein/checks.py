@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from checkrein.call import Call, Outcome, ToolInfo
-from checkrein.codec import encode_arguments
-from checkrein.errors import Denied, Unencodable
+from checkrein.errors import Denied
 from checkrein.judging import NOTHING, VERDICTS, HookFailed, asked, check_verdict, judged, run_hook
 from checkrein.verdicts import (
     Answer,
@@ -299,14 +298,27 @@ class PostChecked:
 
 
 async def fold_post(
-    io: IO, chain: Sequence[Impl], timeout: float | None, call: Call, outcome: Outcome
+    io: IO,
+    chain: Sequence[Impl],
+    timeout: float | None,
+    call: Call,
+    outcome: Outcome,
+    begun: Sequence[Any] = (),
 ) -> PostChecked:
-    """Fold `post_call`. A check that fails withholds the result; the state stays."""
+    """Fold `post_call`. A check that fails withholds the result; the state stays.
+
+    `begun`: as for `PreFold.run`.
+    """
     folded = PostChecked(outcome)
     denied: Denied | None = None
-    for impl in chain:
+    for index, impl in enumerate(chain):
         try:
-            verdict = NOTHING if impl.timeout is not None else asked(impl, call, folded.outcome)
+            if index < len(begun):
+                verdict = begun[index]
+                if type(verdict) is HookFailed:
+                    raise verdict
+            else:
+                verdict = NOTHING if impl.timeout is not None else asked(impl, call, folded.outcome)
             if verdict is not None:
                 verdict = await judged(io, impl, timeout, verdict, call, folded.outcome)
         except HookFailed as error:
@@ -366,41 +378,3 @@ async def fold_denied(
                 source = part.source or impl.plugin
                 found = found or Outcome("not_done", part.value, attempts=0, source=source)
     return (None if final else found), notes
-
-
-def misfit(call: Call, wrong: str) -> Denied:
-    """The veto on arguments that a plugin rewrote so that the tool does not take them."""
-    return Denied(
-        f"check failed: a plugin rewrote the arguments so that they do not fit: {wrong}",
-        rule="check_failed",
-        tool=call.name,
-        call_id=call.id,
-        code="check_failed",
-    )
-
-
-def untouched(shown: Any, exact: Any, tree: Any, opaque: Any) -> bool:
-    """Whether no plugin changed the arguments in place: then others judged another call."""
-    if shown is tree:
-        return True
-    try:
-        if shown == exact:
-            return True
-    except Exception:  # noqa: BLE001, S110 - values of any type; the exact way is below
-        pass
-    try:
-        return bool(encode_arguments(shown, opaque) == tree)
-    except Unencodable:
-        return False
-
-
-def changed_in_place(call: Call) -> Denied:
-    """The veto on arguments that a plugin changed in place."""
-    return Denied(
-        "check failed: a plugin changed the arguments in place, so others have judged another "
-        "call than the one that would run; plugins change a call by returning Rewrite",
-        rule="check_failed",
-        tool=call.name,
-        call_id=call.id,
-        code="check_failed",
-    )

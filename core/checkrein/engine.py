@@ -14,17 +14,7 @@ from typing import TYPE_CHECKING, Any
 from checkrein import billing
 from checkrein._io import refuse_on_loop
 from checkrein.call import Call, Outcome, new_call, new_outcome
-from checkrein.checks import (
-    UNASKED,
-    Checked,
-    PreFold,
-    changed_in_place,
-    denial,
-    fold_denied,
-    fold_post,
-    misfit,
-    untouched,
-)
+from checkrein.checks import UNASKED, Checked, PreFold, denial, fold_denied, fold_post
 from checkrein.codec import decode_arguments, encode_arguments, is_brief, is_flat
 from checkrein.entry import CURRENT, OPTIONS, Entry, ended, inside, outermost, seen, undone_around
 from checkrein.errors import Conflict, Denied, HoldRefused
@@ -34,6 +24,7 @@ from checkrein.journal import Journal
 from checkrein.recording import Recording
 from checkrein.store import Batch
 from checkrein.telemetry import use
+from checkrein.vetoes import changed_in_place, misfit, untouched
 
 if TYPE_CHECKING:
     from checkrein._io import IO
@@ -264,7 +255,7 @@ class Engine:
                     return outcome
             if not self.post and session.pinned is None:
                 return outcome
-            outcome, again = await self._after(io, entry, call, outcome, tried)
+            outcome, again = await self.after(io, entry, call, outcome, tried)
             if again is None:
                 return outcome
             attempt += 1
@@ -352,11 +343,17 @@ class Engine:
         puts = self.recording.approval_puts(entry, "done", "approved")
         costs = billing.answer_rows(call, answer.saved)
         await self.commit(io, Batch(call.session, (event,), event.at, puts=puts, costs=costs))
-        folded = await self._after(io, entry, call, outcome, None)
+        folded = await self.after(io, entry, call, outcome, None)
         return folded[0]
 
-    async def _after(
-        self, io: IO, entry: Entry, call: Call, outcome: Outcome, tried: list[str] | None
+    async def after(
+        self,
+        io: IO,
+        entry: Entry,
+        call: Call,
+        outcome: Outcome,
+        tried: list[str] | None,
+        begun: Sequence[Any] = (),
     ) -> tuple[Outcome, float | str | None]:
         """Fold `post_call`: (what the caller sees, delay of a retry or name of a fallback).
 
@@ -366,7 +363,7 @@ class Engine:
         chain = self.post if pinned is None else (*self.post, *pinned.post)
         if not chain:
             return outcome, None
-        folded = await fold_post(io, chain, self.rein.hook_timeout, call, outcome)
+        folded = await fold_post(io, chain, self.rein.hook_timeout, call, outcome, begun)
         if self.observe:
             if folded.notes:
                 event = self.journal.observed(call, folded.notes)

@@ -138,22 +138,15 @@ class Execution:
         value: Any,
         error: BaseException | None,
         rows: Sequence[HoldRow],
-    ) -> Any:
-        """Record how a plain call ended; its value, awaited where it has to be."""
+    ) -> Outcome:
+        """Record how a plain call ended; its value is awaited where it has to be."""
         if is_awaitable(value):
             try:
                 value = await self._awaited(io, value)
-            except BaseException as raised:  # noqa: BLE001 - recorded, and raised below
+            except BaseException as raised:  # noqa: BLE001 - recorded, and raised by the caller
                 value, error = None, raised
         elapsed = time.perf_counter() - started
-        try:
-            outcome = await self._end(io, entry, call, tree, elapsed, value, error, rows)
-        finally:
-            entry.session.running.discard(call.id)
-            await self.rein.engine.deferred(io, entry.session, call.id)
-        if outcome.error is not None and outcome.error is not error:
-            raise outcome.error
-        return outcome.value
+        return await self._end(io, entry, call, tree, elapsed, value, error, rows)
 
     async def _end(
         self,

@@ -1,10 +1,11 @@
 """The life of a call that no plugin has more to say about than a hold, in one piece.
 
 Where there is no span, no timeout, no undo and nothing to wait for, a supervised call is two
-records around a function call, and `pre_call` hooks that answer None or a Hold. This module
-writes exactly the events that the engine would write (a test compares them), without what only
-other verdicts need: it is what makes a call with an idle supervision layer, or with budgets
-that have room, cheap. Everything else goes to the engine, with what the plugins have said.
+records around a function call, `pre_call` hooks that answer None or a Hold, and `post_call` hooks
+that answer None. This module writes exactly the events that the engine would write (a test
+compares them), without what only other verdicts need: it is what makes a call with an idle
+supervision layer, or with limits that have room, cheap. Everything else goes to the engine, with
+what the plugins have said.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 
-from checkrein.accounts import hold_rows, unmeasured
-from checkrein.call import Call, Outcome, new_call
+from checkrein.accounts import closing, hold_rows, unmeasured
+from checkrein.call import Call, Outcome, new_call, new_outcome
 from checkrein.codec import is_flat, is_flat_value
 from checkrein.entry import CURRENT, OPTIONS, Entry, seen, undone_around
 from checkrein.errors import FencedOut, HoldRefused, StoreUnavailable
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
     from checkrein.session import Session
     from checkrein.tools import Tool
 
-_CHEAP = frozenset(("pre_call", "start", "close"))
-"""Hooks that a plain call can have."""
+_CHEAP = frozenset(
+    ("pre_call", "post_call", "measure", "open_stream", "on_approval", "start", "close")
+)
+"""Hooks that a plain call can have, or has no use for."""
 
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
@@ -62,11 +65,14 @@ class Plain:
     def take(self) -> None:
         """Use the engine's hooks from the next call on."""
         engine = self.engine
-        self.pre = engine.pre
+        self.pre, self.post = engine.pre, engine.post
+        self.measures = engine.execution.measures
+        self.later = bool(self.post or self.measures)
+        """Whether plugins look at outcomes."""
         self.possible = (
             all(
                 not (impl.external or impl.is_async or impl.timeout is not None)
-                for impl in self.pre
+                for impl in (*self.pre, *self.post)
             )
             and not any(impls for hook, impls in engine.chains.items() if hook not in _CHEAP)
             and not engine.observe
@@ -83,6 +89,8 @@ class Plain:
             return self.general(fn, *args, **kwargs)
         tool = self.by_function.get(fn)
         if tool is None or not tool.plain or tool.fn is not fn:
+            return self.general(fn, *args, **kwargs)
+        if self.later and tool.info.idempotent:  # it may be tried again
             return self.general(fn, *args, **kwargs)
         session = ACTIVE.get()
         if session is None or session.rein is not self.rein:
@@ -119,7 +127,8 @@ class Plain:
         }
         if parent:
             view["parent"] = parent
-        if self.pre:
+        later = self.later
+        if self.pre or later:
             given: list[Any] = []
             call = self._call(tool, dict(arguments), session, call_id, step, parent)
             plugins: list[str] = []
@@ -128,6 +137,7 @@ class Plain:
                 return self._engine(tool, arguments, session, call, given)
             if wanted:
                 holds = hold_rows(call, wanted, 1)
+                later = later or any(row.settle in ("once", "streak") for row in holds)
                 view["verdicts"] = self._noted(tuple(plugins))
         real = self.real_time
         at = time_ns() // 1000 if real else self.now()
@@ -149,15 +159,11 @@ class Plain:
         started = perf_counter_ns()
         try:
             value = fn(**arguments)
-        except BaseException as error:  # every way out of a tool must be recorded
+        except BaseException as error:  # noqa: BLE001 - every way out of a tool must be recorded
             CURRENT.reset(token)
-            try:
-                self._ended(
-                    tool, arguments, session, call_id, step, parent, started, None, error, holds
-                )
-            finally:
-                running.discard(call_id)
-            raise
+            return self._ended(
+                tool, arguments, session, call_id, step, parent, started, None, error, holds
+            )
         CURRENT.reset(token)
         try:
             if not is_flat_value(value):
@@ -168,6 +174,10 @@ class Plain:
             end: dict[str, Any] = {"state": "done", "us": elapsed // 1000}
             at = time_ns() // 1000 if real else self.now()
             try:
+                if later:
+                    return self._looked_at(
+                        tool, arguments, session, call, at, end, elapsed, value, holds
+                    )
                 if holds:
                     settles: list[SettleRow] = []
                     for row in holds:
@@ -231,11 +241,78 @@ class Plain:
 
         call = self._call(tool, arguments, session, call_id, step, parent)
         entry = Entry(tool, arguments, session)
-        return finish(
-            self.engine.execution.end(
-                self.engine.rein.sync_io, entry, call, arguments, started / 1e9, value, error, holds
+        return seen(finish(self._end(entry, call, started / 1e9, value, error, holds))).value
+
+    async def _end(
+        self,
+        entry: Entry,
+        call: Call,
+        started: float,
+        value: Any,
+        error: BaseException | None,
+        holds: Sequence[HoldRow],
+    ) -> Outcome:
+        engine, io, session = self.engine, self.rein.sync_io, entry.session
+        try:
+            outcome = await engine.execution.end(
+                io, entry, call, entry.arguments, started, value, error, holds
             )
-        )
+            if self.post and (outcome.error is None or isinstance(outcome.error, Exception)):
+                session.running.discard(call.id)
+                outcome, _ = await engine.after(io, entry, call, outcome, [call.name])
+            return outcome
+        finally:
+            session.running.discard(call.id)
+            await engine.deferred(io, session, call.id)
+
+    def _looked_at(
+        self,
+        tool: Tool,
+        arguments: dict[str, Any],
+        session: Session,
+        call: Call,
+        at: int,
+        end: dict[str, Any],
+        elapsed: int,
+        value: Any,
+        holds: Sequence[HoldRow],
+    ) -> Any:
+        """Record an outcome that plugins measure, see, or keep a record of; the value."""
+        from checkrein._io import finish
+
+        engine, id = self.engine, call.id
+        outcome = new_outcome("done", value, None, None, None, None, elapsed / 1e9, 1, "call")
+        if self.measures:
+            outcome = engine.journal.measured(self.measures, call, outcome)
+        if outcome.cost_state is None and outcome.usage is None:
+            settles, puts, over = closing(holds, outcome)
+            if over:
+                end["overrun"] = over
+            rollback = self.append(
+                session.id, "outcome", id, at, end, value, 1, None, False, False, (), settles, puts
+            )
+        else:  # it goes on the bill
+            entry = Entry(tool, arguments, session)
+            batch = engine.recording.ending(entry, call, outcome, holds, None, "")
+            rollback = engine.recording.record(batch, call, outcome).rollback
+        if rollback != "none":
+            finish(self.rein.rollbacks.late(self.rein.sync_io, session.id, id))
+        session.running.discard(id)
+        said: list[Any] = []
+        try:
+            for impl in self.post:
+                try:
+                    said.append(asked(impl, call, outcome))
+                except HookFailed as error:
+                    said.append(error)
+                if said[-1] is not None:
+                    entry = Entry(tool, arguments, session)
+                    after = engine.after(self.rein.sync_io, entry, call, outcome, [call.name], said)
+                    return seen(finish(after)[0]).value
+        finally:
+            if session.rollback_wanted:
+                finish(engine.deferred(self.rein.sync_io, session, id))
+        return value
 
     def _engine(
         self,
@@ -283,9 +360,9 @@ def _asked(
                 continue
             if (
                 type(part) is not Hold
-                or part.on_refused != "deny"
+                # To be waited for, and perhaps answered by the call that runs now.
+                or (part.on_refused == "wait" and part.settle == "release")
                 or part.unit not in ("calls", "seconds")  # what it costs goes on the bill
-                or part.settle not in ("keep", "release", "measured")  # records of their own
                 or malformed(part)
             ):
                 return None

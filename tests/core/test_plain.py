@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -9,18 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkrein import Hold, Plugin, Rein
+from checkrein import Ask, Deny, Hold, Plugin, Rein, Replace, Retry
 from checkrein.call import ToolInfo
 from checkrein.codec import describe, dumps, encode, is_brief, loads
 from checkrein.entry import Entry
 from checkrein.errors import BudgetExceeded
 from checkrein.tools import Tool
+from checkrein.verdicts import Measured
 
 
 class Watcher(Plugin):
-    """Any hook at all sends every call through the engine."""
+    """Who hears of every event sends every call through the engine."""
 
-    def post_call(self, call, outcome):
+    def on_event(self, event):
         return None
 
 
@@ -49,20 +52,24 @@ def nests(rein: Rein, x: Any) -> Any:
 
 def recorded(rein: Rein, fn: Any, *args: Any) -> tuple[Any, list[Any]]:
     try:
-        with rein.session(agent="a", on_error="keep") as session:
-            try:
-                seen: Any = fn(rein, *args)
-            except Exception as error:
-                seen = type(error)
-        events = []
-        for event in session.events():
-            view = {k: v for k, v in event.view.items() if k not in ("us", "parent")}
-            view["nested"] = "parent" in event.view
-            events.append((event.kind, event.attempt, view, rein.store.payload(event.seq)))
-        assert rein.store.verify(session.id) is None
-        return seen, events
+        return recorded_open(rein, fn, *args)
     finally:
         rein.close()
+
+
+def recorded_open(rein: Rein, fn: Any, *args: Any) -> tuple[Any, list[Any]]:
+    with rein.session(agent="a", on_error="keep") as session:
+        try:
+            seen: Any = fn(rein, *args)
+        except Exception as error:
+            seen = type(error)
+    events = []
+    for event in session.events():
+        view = {k: v for k, v in event.view.items() if k not in ("us", "parent")}
+        view["nested"] = "parent" in event.view
+        events.append((event.kind, event.attempt, view, rein.store.payload(event.seq)))
+    assert rein.store.verify(session.id) is None
+    return seen, events
 
 
 def both(fn: Any, *args: Any, store: str = "memory:") -> None:
@@ -82,6 +89,87 @@ class Holds(Plugin):
 
     def pre_call(self, call):
         return Hold("a", 1, "calls", 2, None, "keep"), None
+
+
+class Looks(Plugin):
+    """Holds of every kind, a measure, and something to say of some results."""
+
+    name = "looks"
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def pre_call(self, call):
+        key = str(sorted(call.arguments.items()))
+        return (
+            Hold(f"once/{key}", 1, "calls", 1, None, "once", on_refused="wait"),
+            Hold("row", 1, "calls", 2, 60.0, "streak"),
+            Hold("time", 10**12, "seconds", 10**18),
+            Hold("amount", 3, "calls", 10**6),
+            None,
+        )
+
+    def measure(self, call, outcome):
+        value = outcome.value
+        if value == "priced":
+            return Measured(cost=5, state="reported")
+        return Measured(amounts={"amount": 9}) if value == "much" else None
+
+    def post_call(self, call, outcome):
+        self.seen.append((outcome.value, type(outcome.error)))
+        if outcome.value == "raise":
+            raise ValueError("no")
+        return {
+            "deny": Deny("no"), "other": Replace("another"), "wrong": Hold("a", 1, "calls", 1),
+            "again": Retry(), "ask": Ask("sure?"),
+        }.get(outcome.value)  # fmt: skip
+
+
+class Mends(Plugin):
+    """Gives a value for what failed."""
+
+    name = "mends"
+
+    def post_call(self, call, outcome):
+        return Replace("mended") if type(outcome.error) is ValueError else None
+
+
+WORDS = ["plain", "much", "deny", "other", "raise", "wrong", "again", "ask", "priced", "x" * 5000]
+
+
+def says(rein: Rein, words: list[Any], fn: Any) -> Any:
+    said = []
+    for word in words:
+        try:
+            said.append(rein.call(fn, word))
+        except Exception as error:
+            said.append((type(error), str(error)))
+    return said
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("fn", [gives, fails, hands_out])
+@pytest.mark.parametrize("mends", [False, True])
+def test_the_same_events_where_plugins_look_at_outcomes(kind, fn, mends, tmp_path) -> None:
+    found = []
+    for number in (0, 1):
+        store = "memory:" if kind == "memory" else f"sqlite:///{tmp_path}/{number}.db"
+        looks = Looks()
+        plugins = [looks, *([Mends()] if mends else []), *([Watcher()] if number else [])]
+        rein = Rein(plugins, store=store, approvals="channels")
+        rein.call(gives, "first")
+        assert rein.plain.possible is (number == 0)
+        seen, events = recorded_open(rein, says, [*WORDS, "plain"], fn)
+        balances = [(b.account, b.spent > 0, b.held) for b in rein.store.balances()]
+        records = [(r.id, r.state) for r in rein.store.records("once").rows]
+        bill = [(row.name, row.cost, row.state) for row in rein.store.costs().rows]
+        rein.close()
+        parts = [*seen, *looks.seen, *balances, *records, *bill, *events[1:]]
+        texts = [json.dumps(part, sort_keys=True, default=repr) for part in parts]
+        found.append([re.sub(r"[0-9a-f]{16}-[0-9]+", "", text) for text in texts])
+        assert [kind for kind, *_ in events].count("outcome") >= 2
+    for short, long in zip(*found, strict=True):
+        assert short == long
 
 
 def calls(rein: Rein, x: Any) -> Any:

@@ -251,12 +251,13 @@ class Store(Keeping, Protocol):
         durable: bool = False,
         holds: Sequence[HoldRow] = (),
         settles: Sequence[SettleRow] = (),
+        puts: Sequence[Put] = (),
     ) -> Rollback:
-        """`commit` of the intent or outcome of a plain call, with its holds or settles.
+        """`commit` of the intent or outcome of a plain call, with its holds, or settles and rows.
 
-        `part` belongs into the view under `same_key(kind)`, and is the event's whole payload.
-        View and part are given away; by position and without objects: this is what such a call
-        costs. Returns the session's rollback column, as `Committed` has it.
+        The rows have no `if_state`. `part` belongs into the view under `same_key(kind)`, and is
+        the event's whole payload. View and part are given away; by position and without objects:
+        this is what such a call costs. Returns the session's rollback column, as `Committed` does.
         """
         ...
 

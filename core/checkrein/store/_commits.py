@@ -15,6 +15,7 @@ from checkrein.store import (
     Committed,
     HoldRow,
     NewEvent,
+    Put,
     Rollback,
     SettleRow,
     Tree,
@@ -24,7 +25,7 @@ from checkrein.store._append import EVENT, Encoded, Ends, Into, single, with_one
 from checkrein.store._connections import Connections, unavailable
 from checkrein.store._listeners import Listeners
 from checkrein.store._rules import check_amounts, check_text
-from checkrein.store._write import Prepared, discard, encode, prepare, write
+from checkrein.store._write import Prepared, discard, encode, prepare, put_of, write
 
 _NOTHING_KNOWN = Ends()
 
@@ -88,6 +89,7 @@ class Commits:
         durable: bool = False,
         holds: Sequence[HoldRow] = (),
         settles: Sequence[SettleRow] = (),
+        puts: Sequence[Put] = (),
     ) -> Rollback:
         """Commit one event of a plain call, and its holds or settles."""
         if not session.isascii():
@@ -98,14 +100,15 @@ class Commits:
         files: list[Packed] = []
         event = NewEvent(kind, call, at, view, SAME, attempt)
         encoded = encode(session, event, self._vault, files)
-        if not files:
+        if not files and not puts:
             how = with_one(holds, settles) if holds or settles else (EVENT, ())
             if how is not None:
                 done = self._insert(session, encoded, fence, admit, durable, *how)
                 if done is not None:
                     return done.rollback
-        batch = Batch(session, (event,), at, fence, admit, holds, settles, (), None, durable)
-        return self._commit(Prepared(batch, [encoded], [], "", files)).rollback
+        batch = Batch(session, (event,), at, fence, admit, holds, settles, puts, None, durable)
+        rows = [put_of(put, at) for put in puts]
+        return self._commit(Prepared(batch, [encoded], rows, "", files)).rollback
 
     def _insert(
         self,

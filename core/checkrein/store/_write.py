@@ -134,7 +134,7 @@ def prepare(batch: Batch, vault: Vault) -> Prepared:
     check_batch(batch)
     files: list[Packed] = []
     events = [encode(batch.session, event, vault, files) for event in batch.events]
-    puts = [_put(put, batch.at) for put in batch.puts]
+    puts = [put_of(put, batch.at) for put in batch.puts]
     change = batch.session_put
     body = dumps(change.body or {}) if change is not None and change.create else ""
     return Prepared(batch, events, puts, body, files)
@@ -166,7 +166,8 @@ def discard(prepared: Prepared, vault: Vault) -> None:
         vault.erase(packed)
 
 
-def _put(put: Put, at: int) -> tuple[str, tuple[Any, ...]]:
+def put_of(put: Put, at: int) -> tuple[str, tuple[Any, ...]]:
+    """The statement that changes a row, and its values."""
     body = dumps(put.body)
     values: tuple[Any, ...] = (
         put.kind, put.id, put.state, put.session, put.label, at, at, body

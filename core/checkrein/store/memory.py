@@ -20,6 +20,7 @@ from checkrein.store import (
     NewEvent,
     OwnerRow,
     Page,
+    Put,
     Record,
     Rollback,
     SessionRow,
@@ -110,6 +111,7 @@ class MemoryStore(Ledger, MemoryKeeping):
         durable: bool = False,
         holds: Sequence[HoldRow] = (),
         settles: Sequence[SettleRow] = (),
+        puts: Sequence[Put] = (),
     ) -> Rollback:
         """Commit one event of a plain call, and its holds or settles."""
         if not call.isascii():
@@ -139,6 +141,8 @@ class MemoryStore(Ledger, MemoryKeeping):
                 self._accounts.settle(settle, at)
             if holds:
                 new = self._accounts.take_all(holds, at)
+            for put in puts:
+                self._records.put(put, at, [])
             marks[call] = seen | bit
             self._log += (call, kind, attempt, at, view, part, known)
             new = None

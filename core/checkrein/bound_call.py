@@ -41,12 +41,12 @@ class BoundCalls:
                     return payload
         raise Conflict(f"approval {record.id}: the call it belongs to was erased from the store")
 
-    def approved(self, record: Record) -> dict[str, Any]:
-        """The arguments that were approved, as they may run.
+    def approved(self, record: Record, kept: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The arguments that were approved, as they may run; `kept`: the call, if it was read.
 
         Raises `Conflict` where what is stored is not what the decision is bound to.
         """
-        tree: dict[str, Any] = self.edits(record) or self.kept(record)["arguments"]
+        tree: dict[str, Any] = self.edits(record) or (kept or self.kept(record))["arguments"]
         if self.digest(record.body, tree) != self.bound(record):
             raise Conflict(
                 f"approval {record.id}: the call that is stored is not the one that was approved; "

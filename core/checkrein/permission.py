@@ -137,11 +137,10 @@ class Permissions:
     def _covered(self, ids: tuple[str, ...], digest: str, plugin: str, ask: Ask) -> bool:
         """Whether an approval was given for exactly this call, and for what this rule wants."""
         for id in ids:
-            if self.store.record("approval", id) is None:
+            record = self.store.record("approval", id)
+            if record is None or record.state != "approved" or self.approvals.lapsed(record):
                 continue
-            record = self.approvals.fresh(id)
-            if record.state != "approved":
-                continue
+            self.approvals.check(record)
             if self.approvals.bound(record) != digest:
                 continue
             if any(wanted(plugin, ask) == list(asked) for asked in record.body["asks"]):

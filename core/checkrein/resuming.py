@@ -143,7 +143,7 @@ class Resuming:
         arguments = (
             kept["arguments"]
             if record.state in ("pending", "rejected", "expired", "void")
-            else self.approvals.approved(record)
+            else self.approvals.approved(record, kept)
         )
         wrong = tool.misfit(arguments)
         if wrong:

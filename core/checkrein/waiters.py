@@ -50,7 +50,8 @@ class Waiters:
         with self._lock:
             some = list(self._waiting.get(id, {}).values())
         for wake in some:
-            wake()
+            with contextlib.suppress(RuntimeError):  # its event loop was closed at this moment
+                wake()
 
     def watch(self, id: str, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake` whenever the request may have been decided; returns how to stop that."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import assert_type
 
 from checkrein import (
+    Always,
     Answer,
     Approved,
     Ask,
@@ -28,6 +29,7 @@ from checkrein import (
     Undo,
 )
 from checkrein.approval import ApprovalRequest
+from checkrein.grants import Grant
 from checkrein.session import Session, Spend
 from checkrein.verdicts import Cause, Decision, PostVerdict, PreVerdict, UndoVerdict
 
@@ -152,3 +154,10 @@ class Wrong(Plugin):
 
 make: Callable[[], Plugin] = Narrow
 Deny()  # type: ignore[call-arg]  # why?
+assert_type(rein.approvals.approve("ap-1", by="anna", always=Always(until=60.0)), str)
+assert_type(rein.approvals.pending(), list[ApprovalRequest])
+assert_type(rein.approvals.escalate(), list[str])
+assert_type(rein.grants.standing(), list[Grant])
+rein.grants.revoke("gr-1", by="anna")
+Always(until="2h")  # type: ignore[arg-type]  # seconds
+Approved("anna", always=True)  # type: ignore[arg-type]  # which calls, and how long?

@@ -636,3 +636,50 @@ def test_an_answer_in_its_place_is_a_text(how: str) -> None:
         assert read(rein, provider, how) == ["from the cache"]
         assert (row(rein).cost, row(rein).saved, row(rein).state) == (0, 15, "reported")
     assert provider.calls == 0
+
+
+class Stubborn(Upper):
+    """Tries again what failed, and looks at text as it comes."""
+
+    def post_call(self, call: Call, outcome: Any) -> Any:
+        return Retry() if outcome.error is not None else None
+
+
+@HOW
+@pytest.mark.parametrize("came", [0, 2])
+def test_only_what_nobody_has_seen_is_tried_again(how: str, came: int) -> None:
+    """A stream that breaks before its first chunk is asked for once more, with a row for each."""
+    broken = Provider([*chat()[:came], ConnectionResetError("gone")])
+    whole = Provider(chat())
+    turns = [broken, whole]
+
+    def pick() -> Provider:
+        return turns.pop(0)
+
+    both = SimpleNamespace(sync=lambda **r: pick().sync(**r), later=lambda **r: pick().later(**r))
+    plugins = [Stubborn(), Budget(usd=1, prices=PRICES, estimate_usd=0.1), Cost(overlay=PRICES)]
+    with Rein(plugins=plugins) as rein, rein.session(on_error="keep") as session:
+        if came:
+            with pytest.raises(ConnectionResetError):
+                read(rein, both, how)  # type: ignore[arg-type]
+        else:
+            assert texts(read(rein, both, how)) == (TEXT * 5).upper()  # type: ignore[arg-type]
+        rows = rein.store.costs().rows
+        balance = rein.store.balance(f"budget/usd/session/{session.id}")
+    assert whole.calls == (0 if came else 1)
+    assert [r.role for r in rows] == ([""] if came else ["", "retry"])
+    assert rows[0].state == "estimated"
+    assert balance is not None
+    assert (balance.spent, balance.held) == (sum(r.cost for r in rows), 0)
+
+
+def test_observed_streams_pass() -> None:
+    """In mode observe nothing is refused, and what would have been is recorded."""
+    provider = Provider(chat())
+    with (
+        Rein(plugins=[Budget(usd=0, prices=PRICES)], mode="observe") as rein,
+        rein.session() as session,
+    ):
+        assert read(rein, provider, "sync") == provider.chunks
+        (intent,) = [e for e in rein.read(session.id).events() if e.kind == "intent"]
+    assert any(verdict[1] != "hold" for verdict in intent.view["verdicts"])

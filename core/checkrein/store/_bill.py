@@ -23,7 +23,10 @@ FOLD_AT = 10_000
 """Rows that a reader adds up anew each time; with more, it moves the watermark."""
 
 STEP = 5_000
-"""Rows that the watermark is moved by at once."""
+"""Rows that the watermark is moved by at once, at most."""
+
+LEAST = 200
+"""... and at least: a reader who comes often pays for what came since, and not for more."""
 
 _ROWS = (
     f"SELECT c.seq, e.call, c.at, s.id, {', '.join(f'c.{column}' for column in COLUMNS)} "
@@ -98,14 +101,14 @@ class Bill:
                 folded = connection.execute(_FOLDED).fetchone()[0]
                 behind = connection.execute(
                     "SELECT count(*) FROM (SELECT 1 FROM costs WHERE seq > ? LIMIT ?)",
-                    (folded, keep + 1),
+                    (folded, keep + STEP),
                 ).fetchone()[0]
                 if behind <= keep:
                     return
                 upto = connection.execute(
                     "SELECT max(seq) FROM (SELECT seq FROM costs WHERE seq > ? "
                     "ORDER BY seq LIMIT ?)",
-                    (folded, STEP),
+                    (folded, max(LEAST, min(STEP, behind - keep))),
                 ).fetchone()[0]
                 sums = _pieces_of(connection, folded, upto)
             with self._connections.writing() as cursor:

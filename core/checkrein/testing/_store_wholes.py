@@ -28,6 +28,18 @@ from checkrein.testing._store_batches import expect, hold, opened, same, write
 SECOND = 1_000_000
 
 
+def plain_calls_hold_and_settle(store: Store) -> None:
+    """`append` takes holds with an intent, and settles and rows with an outcome."""
+    opened(store, "s")
+    store.append("s", "intent", "e", 8, {}, {}, 1, 0, True, True, (hold("h"),))
+    rows = (Put("once", "one", "done", {"call": "e"}, "s"),)
+    store.append("s", "outcome", "e", 8, {}, 1, 1, settles=(SettleRow("h", 1),), puts=rows)
+    record = store.record("once", "one")
+    same(record and record.body, {"call": "e"})
+    same(store.balance("acc"), _balance(1, 0))
+    same((store.holds(), store.verify("s")), ([], None))
+
+
 def holds_keep_to_the_limit(store: Store) -> None:
     """Spent and held never pass the limit at admission; what is settled is booked in full."""
     opened(store, "s")

@@ -378,6 +378,7 @@ CHECKS: tuple[Check, ...] = (
     _store_sessions.sessions_are_paused,
     _store_sessions.sessions_have_standings,
     _store_sessions.sessions_are_forgotten,
+    _store_wholes.plain_calls_hold_and_settle,
     _store_wholes.holds_keep_to_the_limit,
     _store_wholes.holds_are_all_or_none,
     _store_wholes.windows_slide,

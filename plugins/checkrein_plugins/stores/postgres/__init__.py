@@ -29,6 +29,7 @@ from checkrein.store import (
     OpenHold,
     OwnerRow,
     Page,
+    Put,
     Record,
     Rollback,
     SessionRow,
@@ -112,11 +113,12 @@ class PostgresStore:
         durable: bool = False,
         holds: Sequence[HoldRow] = (),
         settles: Sequence[SettleRow] = (),
+        puts: Sequence[Put] = (),
     ) -> Rollback:
         """`commit` of the intent or outcome of a plain call."""
         view[same_key(kind)] = part
         event = NewEvent(kind, call, at, view, SAME, attempt)
-        batch = Batch(session, (event,), at, fence, admit, holds, settles, durable=durable)
+        batch = Batch(session, (event,), at, fence, admit, holds, settles, puts, durable=durable)
         return self.commit(batch).rollback
 
     def commit_many(self, batches: Sequence[Batch]) -> list[Committed | Exception]:

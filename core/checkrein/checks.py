@@ -346,6 +346,7 @@ async def fold_post(
             elif type(part) is Deny and (denied is None or (part.halt and not denied.halt)):
                 denied = denial(part, call, impl.plugin)
     if denied is not None:
+        denied.ran = outcome.state != "not_done"
         folded.outcome = folded.outcome.replace(value=None, error=denied)
         folded.changed = True
         folded.retry = folded.fallback = None

@@ -79,7 +79,7 @@ class Undecodable(CheckreinError, ValueError):
 
 
 class Denied(CheckreinError):
-    """A check said no: the call was not run.
+    """A check said no: the call was not run, or (`ran`) its result is withheld.
 
     `halt` is true where the denial ends the run; adapters then raise, and otherwise hand
     `refusal()` to the model.
@@ -87,6 +87,8 @@ class Denied(CheckreinError):
 
     review: bool = False
     """It was about an action that had been done: the run itself did not fail."""
+    ran: bool = False
+    """The call did run, and what it did stands: only its result is withheld."""
 
     def __init__(
         self,
@@ -118,6 +120,11 @@ class Denied(CheckreinError):
 
     def refusal(self) -> str:
         """What a model is told: says that repeating the call changes nothing."""
+        if self.ran:
+            return (
+                f"[{self.code}] {self.tool or 'This call'} was run, and its result is withheld: "
+                f"{self.reason}. What it did stands; do not run it again."
+            )
         return (
             f"[{self.code}] {self.tool or 'This call'} was not run: {self.reason}. "
             "This decision is final for this call; repeating it will be refused as well."

@@ -148,10 +148,12 @@ class Recorded:
         if result is None:
             return None
         if "error" in result.view:
-            raise Denied(
+            withheld = Denied(
                 f"the result was withheld ({result.view['error']['type']})",
                 tool=entry.tool.info.name, call_id=result.call,
             )  # fmt: skip
+            withheld.ran = True
+            raise withheld
         payload = self.store.payload(result.seq)
         if not isinstance(payload, dict) or "result" not in payload:
             raise InDoubt(

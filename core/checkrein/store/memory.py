@@ -168,6 +168,8 @@ class MemoryStore(Ledger, MemoryKeeping):
     def _commit_all(self, batch: Batch, session: Session | None, kept: Sequence[Kept]) -> Committed:
         """A batch of any shape, under the lock: all of it, or nothing."""
         self._check_open()
+        if len(kept) == 1 and session is not None and self._write_one(batch, session, kept[0]):
+            return Committed(self._journal.last, len(self._journal.numbers(session)) + 1, "none")
         check_batch(batch)
         undo: list[Callable[[], object]] = []
         try:
@@ -180,6 +182,25 @@ class MemoryStore(Ledger, MemoryKeeping):
             self._version += 1
         numbers = self._journal.numbers(session)
         return Committed(self._journal.last, len(numbers) + 1, session.rollback)
+
+    def _write_one(self, batch: Batch, session: Session, kept: Kept) -> bool:
+        """Write an intent or outcome and nothing else, where nothing stands against it."""
+        call, kind, attempt, at = kept[:4]
+        if (
+            kind not in SINGLE or at != batch.at or session.rollback != "none"
+            or (batch.fence is not None and batch.fence < session.fence)
+            or (batch.admit and not session.open)
+            or batch.costs or batch.holds or batch.settles or batch.puts
+            or batch.session_put is not None
+        ):  # fmt: skip
+            return False
+        bit = (1 if kind == "intent" else 2) << 2 * attempt
+        seen = self._marks.get(call, 0)
+        if seen & bit or not batch.session.isascii() or not call.isascii():
+            return False
+        self._marks[call] = seen | bit
+        self._log += (*kept, session)
+        return True
 
     def _write(
         self,

@@ -28,14 +28,17 @@ _UNREADABLE = Usage(input_tokens=-1)
 
 def usage_of(message: AIMessage) -> Usage | None:
     """What an answer reports of its tokens; None if it reports nothing."""
-    if not message.usage_metadata:
+    used, about = message.usage_metadata, message.response_metadata
+    if not used:
         return None
     try:
-        found = usage.usage_of(message, "langchain")
+        # As a mapping: a message is slow to say that it has no such field.
+        told = {"usage_metadata": used, "response_metadata": about}
+        found = usage.usage_of(told, "langchain")
     except ValueError:
         return _UNREADABLE
-    provider = str(message.response_metadata.get("model_provider") or "")
-    return found if found is None else replace(found, provider=provider)
+    provider = about.get("model_provider")
+    return replace(found, provider=str(provider)) if found is not None and provider else found
 
 
 def messages_in(result: Any) -> list[Any]:

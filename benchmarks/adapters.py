@@ -256,9 +256,11 @@ def openai_agents(rein: Rein) -> Iterator[list[Case]]:
 
         return run
 
-    def turn(entry: Callable[[Any], Any]) -> Callable[[int], None]:
+    def turn(
+        entry: Callable[[Any], Any], ready: Callable[[Any], Any] = lambda agent: agent
+    ) -> Callable[[int], None]:
         model = ScriptedModel([])
-        agent = Agent(name="billing", model=model, tools=[tool])
+        agent = ready(Agent(name="billing", model=model, tools=[tool]))
 
         def run(count: int) -> None:
             async def all() -> None:
@@ -276,7 +278,9 @@ def openai_agents(rein: Rein) -> Iterator[list[Case]]:
             Case("Agents SDK: its stub", on_stub(tool), 200),
             Case("Agents SDK: turn, no-op hooks",
                  turn(lambda agent: Runner.run(agent, "go", hooks=RunHooks())), 20),
-            Case("Agents SDK: turn, supervised", turn(lambda agent: run(rein, agent, "go")), 20),
+            Case("Agents SDK: turn, supervised",
+                 turn(lambda agent: run(rein, agent, "go"), lambda a: supervise_agent(rein, a)),
+                 20),
         ]  # fmt: skip
 
 

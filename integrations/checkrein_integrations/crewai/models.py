@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from checkrein.call import ToolInfo, Usage
+from checkrein.call import Usage
 from checkrein.engine import Entry
 from checkrein.errors import ConfigError
-from checkrein.tools import Tool as Declared
 from checkrein_integrations._shared import chat, requests
+from checkrein_integrations._shared.model_tools import model_tool
 from checkrein_integrations.crewai import answers
 from checkrein_integrations.crewai.framework import (
     BaseLLM,
@@ -124,7 +124,7 @@ class ModelCall:
         if self.scope is not None:
             key = self.scope.key(self.session, "model", name, self.place, self.arguments)
         return Entry(
-            tool=_declared(name),
+            tool=model_tool(name),
             arguments=dict(self.arguments),
             session=self.session,
             kind="model",
@@ -271,12 +271,6 @@ class ModelCall:
                 self.target._emit_call_failed_event(error="the answer was withheld", **about)  # noqa: SLF001 - the end of a call whose beginning was told
         self.completed.clear()
         return final(error)
-
-
-@cache
-def _declared(name: str) -> Declared:
-    """What stands for a model where the engine wants a tool."""
-    return Declared(ToolInfo(name, effect="read"), None)
 
 
 def change_model(model: Any) -> Callable[[], None]:

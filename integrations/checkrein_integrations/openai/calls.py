@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from checkrein.call import ToolInfo, Usage
+from checkrein.call import Usage
 from checkrein.engine import Entry
 from checkrein.errors import ConfigError
 from checkrein.streams.filters import Channels
-from checkrein.tools import Tool
+from checkrein_integrations._shared.model_tools import model_tool
 from checkrein_integrations._shared.responses import text_of as arguments_text
 from checkrein_integrations.openai.chat import Chat
 from checkrein_integrations.openai.forms import Form, Reader, message_of
@@ -95,7 +95,7 @@ class ModelJob:
         if self.request.raw:
             outside.append("raw response")
         return Entry(
-            Tool(ToolInfo(self.name, effect="read"), None, no_effect_on=UNBILLED),
+            model_tool(self.name, UNBILLED),
             dict(self.form.arguments),
             self.session,
             kind="model",

@@ -219,7 +219,7 @@ def _says(delta: Any) -> bool:
 
 
 class ChatReader:
-    """The chunks of one streamed answer on their way out."""
+    """The events of one streamed answer on their way out."""
 
     def __init__(
         self, channels: Callable[[], Channels], filtering: bool, wants_usage: bool
@@ -232,20 +232,20 @@ class ChatReader:
         self._head: Any = None
         self._usage: Any = None
 
-    def feed(self, chunk: Any) -> Iterator[Any]:
-        """What may be delivered of a chunk."""
-        self._head = self._head or chunk
-        if get(chunk, "usage") is not None:
-            self._usage = chunk.usage
-            if not chunk.choices and not self._wants_usage:
+    def feed(self, event: Any) -> Iterator[Any]:
+        """What may be delivered of an event."""
+        self._head = self._head or event
+        if get(event, "usage") is not None:
+            self._usage = event.usage
+            if not event.choices and not self._wants_usage:
                 return  # it was asked for here
-        if not chunk.choices:
-            yield chunk
-        for choice in chunk.choices or ():
-            self._last[choice.index] = (chunk, choice)
+        if not event.choices:
+            yield event
+        for choice in event.choices or ():
+            self._last[choice.index] = (event, choice)
             for made in self._choice(choice.index).feed(choice):
-                alone = made is choice and len(chunk.choices) == 1
-                yield chunk if alone else with_fields(chunk, choices=[made])  # one in each
+                alone = made is choice and len(event.choices) == 1
+                yield event if alone else with_fields(event, choices=[made])  # one in each
 
     def _choice(self, index: int) -> _Choice:
         known = self._choices.get(index)
@@ -260,18 +260,18 @@ class ChatReader:
             for made in state.end(choice):
                 yield with_fields(chunk, choices=[made])
 
-    def closes(self, chunk: Any) -> bool:
+    def closes(self, event: Any) -> bool:
         """Whether a reader acts upon it: on a tool call, or on the end."""
         return any(
             choice.finish_reason is not None
             or get(choice.delta, "tool_calls")
             or get(choice.delta, "function_call")
-            for choice in chunk.choices
+            for choice in event.choices
         )
 
-    def shows(self, chunk: Any) -> bool:
+    def shows(self, event: Any) -> bool:
         """Whether a person sees something of the answer by it."""
-        return any(get(c.delta, field) for c in chunk.choices for field in _FIELDS)
+        return any(get(c.delta, field) for c in event.choices for field in _FIELDS)
 
     def abort(self) -> None:
         """Forget what is kept back."""

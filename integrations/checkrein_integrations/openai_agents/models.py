@@ -6,13 +6,13 @@ import contextvars
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from checkrein.call import ToolInfo, Usage
+from checkrein.call import Usage
 from checkrein.engine import Entry
 from checkrein.errors import CheckreinError, ConfigError
 from checkrein.streams.fields import get
 from checkrein.streams.filters import Channels
 from checkrein.streams.responses import Answer
-from checkrein.tools import Tool
+from checkrein_integrations._shared.model_tools import model_tool
 from checkrein_integrations._shared.responses import created, told_input
 from checkrein_integrations.openai_agents import answers
 from checkrein_integrations.openai_agents.framework import (
@@ -253,7 +253,7 @@ class ModelJob:
     def entry(self, run: Callable[[Call, dict[str, Any]], Any]) -> Entry:
         """The engine's entry; `run` makes the call."""
         return Entry(
-            Tool(ToolInfo(self.name, effect="read"), None),
+            model_tool(self.name),
             dict(self.arguments),
             self.session,
             kind="model",

@@ -202,6 +202,26 @@ def test_masked_fields_are_sent_masked_and_marked(receivers, desks) -> None:
     assert (data["arguments"], data["masked"]) == ({"to": "****"}, ["to"])
 
 
+def test_what_is_masked_for_webhooks_only_is_marked_there(receivers, desks) -> None:
+    class Outside(Plugin):
+        def view(self, call: Call, value: Any, sink: str) -> Any:
+            if sink == "webhook" and isinstance(value, dict) and "note" in value:
+                return {**value, "note": "****"}
+            return value
+
+    there = receivers.add()
+    hook = Webhook(url=there.url, format="slack", buttons=True, private=True)
+    desk = desks(Outside(), hook)
+    token = desk.ask(5, "for nobody outside")
+    message = json.loads(there.requests[0][1])
+    assert "nobody outside" not in there.requests[0][1]
+    assert "MASKED (not shown to you): note" in message["text"]
+    button = message["blocks"][-1]["elements"][0]
+    assert button["action_id"] == "checkrein.approve_masked"
+    app = SlackAnswers(desk.rein, secret=SIGNING)
+    assert app.handle(*click(button["action_id"], token)).body["state"] == "approved"
+
+
 def test_slack_has_buttons_where_everything_can_be_seen(receivers, desks) -> None:
     there = receivers.add()
     desk = desks(Webhook(url=there.url, format="slack", buttons=True, private=True))

@@ -9,13 +9,16 @@ approve`, an application of one's own, or `answers.Answers` and `slack.SlackAnsw
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Never
 
 from pydantic import StrictBool
 
+from checkrein.approval import masked_paths
 from checkrein.call import Call
 from checkrein.errors import ConfigError
 from checkrein.hooks import Plugin
+from checkrein.permission import SHOWN
 from checkrein.request import ApprovalRequest
 from checkrein.verdicts import Decision
 from checkrein_plugins import _webhooks
@@ -90,7 +93,9 @@ class Webhook(Plugin):
             return None
         shown: Any = request.arguments
         if self._rein is not None:
-            shown = self._rein.journal.view(call, shown, "webhook", _messages.BLOCK * 30)
+            shown = self._rein.journal.view(call, shown, "webhook", SHOWN)
+            hidden = (*request.masked, *masked_paths(request.arguments, shown))
+            request = replace(request, masked=tuple(dict.fromkeys(hidden)))
         link = "" if settings.link is None else settings.link.replace("{id}", request.id)
         if settings.format == "slack":
             body = _messages.slack(request, shown, link, buttons=settings.buttons)

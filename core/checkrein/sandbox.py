@@ -74,8 +74,11 @@ class Sandbox:
         return codec.canonical([kind, name, tree])
 
     def answer(self, entry: Entry, call: Call, tree: dict[str, Any], checked: Checked) -> None:
-        """Answer a call that no plugin denied; nothing is held for it, and nobody is asked."""
-        if checked.denied is not None or checked.answer is not None:
+        """Answer a call that no plugin denied; nothing is held for it, and nobody is asked.
+
+        A guard's own call runs: without it the guard would decide otherwise than elsewhere.
+        """
+        if call.guard or checked.denied is not None or checked.answer is not None:
             return
         checked.asks.clear()
         checked.holds.clear()

@@ -191,6 +191,17 @@ def test_to_observe_stops_nothing_and_tells_all(go) -> None:
     assert "checker_unavailable" in told and "['prompt_injection', 'deny']" in told
 
 
+def test_in_a_sandbox_guards_judge_as_ever(go) -> None:
+    judge = Scripted({"score": 0.0})
+    with Rein([IntentDrift(model=judge)], store="memory:") as rein:
+        tool = rein.declare("fetch", fetch, example="a page").fn
+        with rein.session(agent="a", intent="read", sandbox=True):
+            assert go.call(rein, tool, "x") == "a page"
+            judge.say = {"score": 1}
+            assert code(go, rein, tool, url="y") == "intent_drift/drift"
+    assert len(judge.asked) == 2
+
+
 def test_many_calls_at_once_are_judged_each_for_itself() -> None:
     def finds(question: str) -> str:
         return json.dumps({"mark": mark_of(question), "score": float("page of 7" in question)})

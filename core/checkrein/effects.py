@@ -63,10 +63,17 @@ class Effect:
         return last
 
 
-def effect_of(store: Store, call: str, events: Sequence[Event] | None = None) -> Effect | None:
-    """Fold one call's events; None if it has no intent."""
+def effect_of(
+    store: Store, call: str, events: Sequence[Event] | None = None, *, tried: bool = True
+) -> Effect | None:
+    """Fold one call's events; None if it has no intent. `tried`: it may have been undone before."""
     events = every(store, call) if events is None else events
-    return folded(call, events, lambda undo: every(store, undo))
+    return folded(call, events, (lambda undo: every(store, undo)) if tried else _never)
+
+
+def _never(_: str) -> Sequence[Event]:
+    """Events of an undo that was never tried."""
+    return ()
 
 
 def folded(
@@ -153,8 +160,14 @@ def every(store: Store, call: str, kinds: Sequence[str] | None = None) -> list[E
             return found
 
 
-def newest_first(store: Store, sessions: Sequence[str]) -> Iterator[Event]:
-    """Intents of effects over several sessions, newest first, read page by page."""
+def newest_first(
+    store: Store, sessions: Sequence[str], tried: set[str] | None = None
+) -> Iterator[Event]:
+    """Intents of effects over several sessions, newest first, read page by page.
+
+    `tried`: is given the calls of which an undo was begun; it knows those of each call that is
+    yielded, because an undo stands after its call.
+    """
 
     def of(session: str) -> Iterator[Event]:
         before: int | None = None
@@ -170,6 +183,8 @@ def newest_first(store: Store, sessions: Sequence[str]) -> Iterator[Event]:
     seen: set[str] = set()
     for event in heapq.merge(*(of(s) for s in sessions), key=lambda e: e.seq, reverse=True):
         if not is_effect(event):
+            if tried is not None and ".undo." in event.call:
+                tried.add(event.call.rpartition(".undo.")[0])
             continue
         # A call that was tried several times stands where it was tried last.
         if event.call in seen:

@@ -250,8 +250,9 @@ class Rollbacks(Singles):
         *,
         planned: bool = False,
     ) -> None:
-        for intent in newest_first(self.store, report.sessions):
-            effect = effect_of(self.store, intent.call)
+        tried: set[str] = set()
+        for intent in newest_first(self.store, report.sessions, tried):
+            effect = effect_of(self.store, intent.call, tried=intent.call in tried)
             if effect is None:
                 continue
             if not part.holds(intent):

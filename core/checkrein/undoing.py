@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sys import intern
 from typing import TYPE_CHECKING, Any
 
 from checkrein import codec
@@ -97,7 +98,9 @@ class Undoing(Probing):
     def _action(
         self, effect: Effect, status: Status, detail: str = "", wait: float = 0.0
     ) -> Action:
-        return Action(effect.call, effect.name, effect.session, status, detail, wait)
+        # A report may name a hundred thousand: names that repeat are kept once.
+        name, session = intern(effect.name), intern(effect.session)
+        return Action(effect.call, name, session, status, intern(detail), wait)
 
     def kept(self, effect: Effect, why: str) -> Action:
         """What became of an effect that was not to be undone."""

@@ -68,6 +68,9 @@ the store, and the last number before it."""
 def single(batch: Batch) -> tuple[Into, tuple[Any, ...]] | None:
     """The statement that writes all of a batch, and its further values; None if there is none."""
     events = batch.events
+    if events and ".undo." in events[0].call:
+        # Of a session that is rolling back, as a rule: this statement would be refused.
+        return None
     if len(events) != 1 or batch.session_put is not None or batch.puts or events[0].at != batch.at:
         return None
     if not batch.costs:

@@ -125,7 +125,8 @@ def _url(data: bytes, start: int, end: int) -> Finding | None:
         if (last == 41 and b"(" in data[start:end]) or (last == 93 and b"[" in data[start:end]):
             break
         end -= 1
-    host = data.find(b"://", start, end) + 3
+    scheme = data.find(b"://", start, end)
+    host = scheme + 3 if scheme >= 0 else start
     return Finding(start, end, "url") if end - host >= 3 else None
 
 
@@ -148,7 +149,7 @@ def _wallet(data: bytes, start: int, end: int) -> Finding | None:
     version = base58check(token)
     if version in _BASE58_VERSIONS:
         return Finding(start, end, "crypto", _BASE58_VERSIONS[version])
-    if _WALLET_WORDS.before(data, start, 40):
+    if token[:1] not in (b"1", b"3") and _WALLET_WORDS.before(data, start, 40):
         return Finding(start, end, "crypto", "unchecked")
     return None
 
@@ -191,8 +192,8 @@ DETECTORS = (
     ),
     Detector(
         "url", frozenset({"url"}),
-        rb"\b(?i:https?|ftps?|wss?|sftp)://[^\s\"<>\\^`{|}\x00-\x20\xd7]+",
-        (rb"(?i)(?:tp|tps|ws|wss)://",),
+        rb"\b(?i:(?:https?|ftps?|wss?|sftp)://|www\.[a-z0-9-]{1,63}\.)[^\s\"<>\\^`{|}\x00-\x20\xd7]+",
+        (rb"(?i)(?:tp|tps|ws|wss)://|\bwww\.[a-z0-9]",),
         _url,
         retry=False,
         exact=True,

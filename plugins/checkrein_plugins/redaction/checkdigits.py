@@ -72,7 +72,8 @@ def finnish(value: str) -> bool:
 def icelandic(value: str) -> bool:
     """Iceland: date and check digit."""
     total = weighted(value, (3, 2, 7, 6, 5, 4, 3, 2))
-    return day_first(value) and (11 - total % 11) % 11 == int(value[8])
+    century = value[9] in "089"
+    return century and day_first(value) and (11 - total % 11) % 11 == int(value[8])
 
 
 def birth_number(value: str) -> bool:

@@ -250,7 +250,7 @@ if none of those there is part of it."""
 
 LETTERED = (
     Identity("uk_nino", _NINO + r" ?\d\d ?\d\d ?\d\d ?[A-D]", _always),
-    Identity("es_dni", r"(?:\d{8}|[XYZ]\d{7})[- ]?[A-Z]", _dni),
+    Identity("es_dni", r"(?:\d{8}|[XYZ]\d{7})[- ]?[A-Z]|\d{7}-[A-Z]", _dni),
     Identity("it_codice_fiscale", r"[A-Z]{6}\d\d[A-EHLMPRST]\d\d[A-Z]\d{3}[A-Z]", _codice_fiscale),
     Identity("fr_nir", r"[12] ?\d\d ?\d\d ?2[AB] ?\d{3} ?\d{3} ?\d\d", _nir),
     Identity("cn_resident", r"[1-9]\d{5}(?:19|20)\d{9}X", _resident),
@@ -341,12 +341,14 @@ DETECTORS = (
         "lettered_identity", frozenset({"national_id"}),
         rb"\b(?:(?i:[A-Z]{2} ?\d\d ?\d\d ?\d\d ?[A-D])"
         rb"|[12] ?\d\d ?\d\d ?2[ABab] ?\d{3} ?\d{3} ?\d\d|[1-9]\d{16}[Xx]"
-        rb"|\d{8}[- ]?[A-Z]|[XYZ]\d{7}[- ]?[A-Z]|(?i:[A-Z]{6}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z])"
+        rb"|\d{8}[- ]?[A-Z]|\d{7}-[A-Z]|[XYZ]\d{7}[- ]?[A-Z]"
+        rb"|(?i:[A-Z]{6}\d\d[A-Z]\d\d[A-Z]\d{3}[A-Z])"
         rb"|[STFGM]\d{7}[A-Z]|[A-Z]{5}\d{4}[A-Z]|\d{6}[-+A-FU-Y]\d{3}[0-9A-Y]|\d{7}[A-W][A-IW]?"
         rb"|[A-Z][12]\d{8}|[A-Z]{4}\d{6}[HMX][A-Z]{5}[A-Z0-9]\d|\d\d ?\d{6} ?[A-Z] ?\d{3}"
         rb"|\d{1,2}\.?\d{3}\.?\d{3}-[Kk]|[1-9][A-Z][A-Z0-9]\d-?[A-Z][A-Z0-9]\d-?[A-Z]{2}\d\d"
         rb"|[A-Z]{3}\d{7})\b|\b[A-Z]{1,2}\d{6}\([0-9A]\)",
         (rb"(?i)\b[A-Z]{2} ?\d\d ?\d\d ?\d\d ?[A-D]\b", rb"\b\d{8}[- ]?[A-Z]\b",
+        rb"\b\d{7}-[A-Z]\b",
         rb"\b[A-Z]\d{7}[- ]?[A-Z]\b", rb"\d{11}[Xx]\b",
          rb"\b[12] ?\d\d ?\d\d ?2[ABab]", rb"(?i)\b[A-Z]{6}\d\d[A-Z]\d\d",
          rb"\b[A-Z]{5}\d{4}[A-Z]\b", rb"\d{6}[-+A-FU-Y]\d{3}[0-9A-Y]\b",

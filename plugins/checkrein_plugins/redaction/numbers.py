@@ -16,6 +16,7 @@ from checkrein_plugins.redaction.detector import (
     digits_of,
     glued,
     in_column,
+    quiet,
 )
 from checkrein_plugins.redaction.findings import Finding
 from checkrein_plugins.redaction.linear import Words
@@ -57,6 +58,8 @@ def _ssn(data: bytes, start: int, end: int) -> Finding | None:
     mark = data[start + 3]
     if data[end : end + 1] == b"-" and data[end + 1 : end + 2].isalnum():
         return None  # a longer number of some other kind
+    if mark == 46 and kind == "ssn" and quiet(data, start, end):
+        return Finding(start, end, "us_ssn", kind)
     if mark == 45 or _SSN_WORDS.before(data, start):
         return Finding(start, end, "us_ssn", kind)
     if mark == 32 and kind == "ssn":
@@ -108,7 +111,7 @@ def _form(form: str, *, shape: bool = False) -> re.Pattern[bytes]:
 
 _ZERO_FORM = (
     r"\(?Z(?:N(?:[ .-]dd){4}"  # France
-    r"|d\)?d{8}|dddd?\.ddd\.ddd"  # Australia
+    r"|d-d{7}|d\)?d{8}|dddd?\.ddd\.ddd"  # Australia
     r"|d{2,4}\)?[ /]d{4,6}[ -]d{2,4}|d{1,3}-d{2,3} d{2,3}(?: dd)?"  # Austria, Sweden
     r"|d{2,4}\)?[ -]d{3}[ -]?d{3,4}"  # United Kingdom
     r"|d{2,4}\)?[ /-]d{4,8}"  # Germany, Austria, Italy

@@ -12,7 +12,8 @@ _PASSPORT_VALUE = re.compile(
     re.ASCII,
 )
 _PASSPORT_WORDS = (
-    rb"passport|reisepass|passeport|pasaporte|passaporto|passaporte|paspoort|paszport|passnummer"
+    rb"passport|travel document"
+    rb"|reisepass|passeport|pasaporte|passaporto|passaporte|paspoort|paszport|passnummer"
     rb"|\bpass[ -]?(?:no|nr|num)\b|\bpas[ -]nr"
 )
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from checkrein.store import Batch, Committed, HoldRow, SettleRow
 from checkrein.store._bill_rows import COLUMNS, bill_values
-from checkrein.store._rules import chain_hash
+from checkrein.store._rules import chain_hash, micros
 
 Into: TypeAlias = tuple[str, str]
 """A statement for any session, and one for a session that takes calls."""
@@ -41,6 +41,8 @@ EVENT_WITHIN = (
 )
 TAKING = _into("takings", 8)
 """More values: the hold's id, account, unit, amount, limit, settle, call, session."""
+SLIDING = _into("slidings", 9)
+"""More values: those, and the window in microseconds."""
 SETTLING = _into("settlings", 2)
 """More values: the hold's id, what is booked."""
 
@@ -88,12 +90,13 @@ def with_one(
     if len(holds) + len(settles) > 1:
         return None
     for hold in holds:
-        if hold.window is not None:
-            return None
-        return TAKING, (
+        taking = (
             hold.id, hold.account, hold.unit, hold.amount, bounded(hold.limit), hold.settle,
             hold.call, hold.session,
         )  # fmt: skip
+        if hold.window is None:
+            return TAKING, taking
+        return None if hold.settle == "streak" else (SLIDING, (*taking, micros(hold.window)))
     for settle in settles:
         return None if settle.streak else (SETTLING, (settle.id, settle.actual))
     return EVENT, ()

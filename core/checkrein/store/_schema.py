@@ -95,6 +95,26 @@ _VERSION_1 = (
             new.owner, new.session, 0, new.at);
         INSERT INTO events VALUES ({_NEW_EVENT});
         END""",
+    # The same for a hold with a window, which slides first (see `_write`).
+    f"""CREATE VIEW slidings
+        ({_EVENT}, hold, account, unit, amount, room, settle, owner, session, span)
+        AS SELECT {", ".join(["0"] * 23)} WHERE 0""",
+    f"""CREATE TRIGGER slidings_event INSTEAD OF INSERT ON slidings BEGIN
+        UPDATE accounts SET recent = recent - (SELECT sum(b.amount) FROM bookings b
+            WHERE b.account = new.account AND b.at <= new.at - max(span, new.span))
+            WHERE account = new.account AND EXISTS (SELECT 1 FROM bookings b
+            WHERE b.account = new.account AND b.at <= new.at - max(span, new.span));
+        DELETE FROM bookings WHERE account = new.account AND at <= new.at -
+            (SELECT max(span, new.span) FROM accounts WHERE account = new.account);
+        UPDATE accounts SET held = held + new.amount, span = max(span, new.span)
+            WHERE account = new.account AND unit = new.unit AND held + new.amount +
+            CASE WHEN span <= new.span THEN recent ELSE (SELECT coalesce(sum(amount), 0)
+            FROM bookings WHERE account = new.account AND at > new.at - new.span) END <= new.room;
+        SELECT RAISE(ABORT, 'no room') WHERE changes() = 0;
+        INSERT INTO holds VALUES (new.hold, new.account, new.amount, new.unit, new.settle,
+            new.owner, new.session, new.span, new.at);
+        INSERT INTO events VALUES ({_NEW_EVENT});
+        END""",
     f"CREATE VIEW settlings ({_EVENT}, hold, actual) AS SELECT {', '.join(['0'] * 16)} WHERE 0",
     f"""CREATE TRIGGER settlings_event INSTEAD OF INSERT ON settlings BEGIN
         INSERT INTO events VALUES ({_NEW_EVENT});

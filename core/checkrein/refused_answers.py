@@ -32,7 +32,7 @@ class RefusedAnswers:
     def record(self, id: object, by: object, answer: str, reason: str) -> None:
         """Write down that somebody's answer was refused, and why; never raises."""
         rein = self.rein
-        rein.log.warning("an answer was refused: %s", reason)
+        rein.log.info("an answer was refused: %s", reason)
         if self._often():
             return
         with contextlib.suppress(CheckreinError):

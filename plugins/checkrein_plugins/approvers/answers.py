@@ -69,6 +69,7 @@ class Receiver:
         try:
             self.verify(lower, body)
         except Forged as error:
+            self.rein.log.warning("%s: an answer was refused: %s", type(self).__name__, error)
             self.rein.approvals.refused.record("", "unknown", type(self).__name__, str(error))
             return Reply(401, {"error": str(error)})
         return self.answered(body)

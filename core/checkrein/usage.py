@@ -25,6 +25,7 @@ STANDARD = frozenset(("", "standard", "default", "auto", "on_demand", "none"))
 
 _PROVIDERS = ("", "openai", "anthropic", "google", "langchain")
 _TIERS = ("priority", "flex")
+_NO_REPORT = (str, bytes, int, float, list, tuple)
 _USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata")
 _COUNT_KEYS = ("input_tokens", "prompt_tokens", "promptTokenCount", "prompt_token_count")
 
@@ -80,7 +81,7 @@ def _joined(chunks: Sequence[Any]) -> dict[str, Any]:
             if isinstance(tier, str):
                 joined["service_tier"] = tier  # a later chunk knows which one it became
             raw = _get(source, *_USAGE_KEYS)
-            if raw is not None:
+            if raw is not None and not isinstance(raw, _NO_REPORT):
                 parts = _get(raw, "input_token_details") is not None or hasattr(
                     source, "usage_metadata"
                 )
@@ -94,9 +95,14 @@ def _take(usage: dict[str, Any], raw: Any, *, add: bool) -> None:
     fields: Any = raw if isinstance(raw, Mapping) else dump() if callable(dump) else vars(raw)
     for key, value in fields.items():
         if isinstance(value, Mapping) or hasattr(value, "model_dump"):
-            _take(usage.setdefault(key, {}), value, add=add)
+            inner = usage.setdefault(key, {})
+            if type(inner) is not dict:
+                raise ValueError(f"{key} is a table in one chunk and not in another")
+            _take(inner, value, add=add)
         elif type(value) in (int, float):
             known = usage.get(key, 0)
+            if type(known) not in (int, float):
+                raise ValueError(f"{key} is a count in one chunk and not in another")
             # A count that is none must stay one: it is refused where counts are read.
             bad = value < 0 or known < 0 or value != value  # noqa: PLR0124 - not a number
             usage[key] = -1 if bad else known + value if add else max(known, value)

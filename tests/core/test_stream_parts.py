@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from checkrein.call import Call, ToolInfo, Usage
@@ -161,6 +161,11 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
+@example([{"usage": "none"}], "")
+@example([{"usage": []}, {"usage": 5}, {"usage": True}], "")
+@example([{"usage": {"prompt_tokens": {}}}, {"usage": {"prompt_tokens": 1}}], "")
+@example([{"usage": {"prompt_tokens": 1}}, {"usage": {"prompt_tokens": {}}}], "")
+@example([{"usage": {"prompt_tokens": "1"}}, {"usage": {"prompt_tokens": 1}}], "")
 @given(JSON, st.sampled_from(["", "openai", "anthropic", "google", "langchain"]))
 def test_usage_out_of_anything_is_sound_or_refused(response: Any, provider: str) -> None:
     try:

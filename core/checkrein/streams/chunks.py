@@ -7,7 +7,7 @@ messages, Google's GenerateContent, or plain texts.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -69,8 +69,8 @@ def pieces_of(chunk: Any) -> list[Piece] | None:
     if is_response(chunk):
         return list(_response(chunk))
     kind = get(chunk, "type")
-    if kind in _ANTHROPIC:
-        return _anthropic(chunk, str(kind))
+    if isinstance(kind, str) and kind in _ANTHROPIC:
+        return _anthropic(chunk, kind)
     if isinstance(get(chunk, "choices"), (list, tuple)):
         return list(_chat(chunk))
     if isinstance(get(chunk, "candidates"), (list, tuple)):
@@ -78,9 +78,27 @@ def pieces_of(chunk: Any) -> list[Piece] | None:
     return [] if isinstance(chunk, Mapping) and chunk.keys() <= _ABOUT else None
 
 
+def _index(item: Any, default: int = 0, key: str = "index") -> int:
+    """A running number that an item names."""
+    number = get(item, key)
+    return number if isinstance(number, int) else default
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _items(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else ()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
 def _chat(chunk: Any) -> Iterator[Piece]:
     for place, choice in enumerate(get(chunk, "choices")):
-        answer = get(choice, "index") or 0
+        answer = _index(choice)
         base = ("choices", place)
         text = get(choice, "text")
         if isinstance(text, str):
@@ -97,25 +115,27 @@ def _said(delta: Any, answer: Any, base: tuple[str | int, ...]) -> Iterator[Piec
     spoken = found(delta, ("audio", "transcript"))
     if isinstance(spoken, str):
         yield Piece("text", answer, (*base, "audio", "transcript"), spoken)
-    for index, call in enumerate(get(delta, "tool_calls") or ()):
+    for index, call in enumerate(_items(get(delta, "tool_calls"))):
         function = get(call, "function")
-        number = get(call, "index")
+        given = get(function, "arguments")
+        whole = isinstance(given, Mapping)
         yield Piece(
-            "tool", (answer, index if number is None else number),
+            "tool", (answer, _index(call, index)),
             (*base, "tool_calls", index, "function", "arguments"),
-            get(function, "arguments") or "", get(function, "name") or "", get(call, "id") or "",
+            _json(given) if whole else _text(given), _text(get(function, "name")),
+            _text(get(call, "id")), whole,
         )  # fmt: skip
 
 
 def _anthropic(chunk: Any, kind: str) -> list[Piece] | None:
-    index = get(chunk, "index") or 0
+    index = _index(chunk)
     if kind == "content_block_start":
         block = get(chunk, "content_block")
         if get(block, "type") in ("tool_use", "server_tool_use"):
             given = get(block, "input")
-            text = json.dumps(given, ensure_ascii=False) if given else ""
-            return [Piece("tool", index, ("content_block", "input"), text, get(block, "name") or "",
-                          get(block, "id") or "", whole=True)]  # fmt: skip
+            return [Piece("tool", index, ("content_block", "input"),
+                          _json(given) if given else "", _text(get(block, "name")),
+                          _text(get(block, "id")), whole=True)]  # fmt: skip
         for key, channel in (("text", "text"), ("thinking", "reasoning")):
             text = get(block, key)
             if isinstance(text, str) and text:
@@ -128,13 +148,12 @@ def _anthropic(chunk: Any, kind: str) -> list[Piece] | None:
     if known is None:
         return [] if get(delta, "type") == "signature_delta" else None
     channel, key = known
-    return [Piece(channel, index, ("delta", key), get(delta, key) or "")]
+    return [Piece(channel, index, ("delta", key), _text(get(delta, key)))]
 
 
 def _google(chunk: Any) -> Iterator[Piece]:
     for place, candidate in enumerate(get(chunk, "candidates")):
-        parts = found(candidate, ("content", "parts")) or ()
-        for index, part in enumerate(parts):
+        for index, part in enumerate(_items(found(candidate, ("content", "parts")))):
             base = ("candidates", place, "content", "parts", index)
             text = get(part, "text")
             if isinstance(text, str):
@@ -143,20 +162,20 @@ def _google(chunk: Any) -> Iterator[Piece]:
             for key in ("functionCall", "function_call"):
                 call = get(part, key)
                 if call is not None:
-                    text = json.dumps(get(call, "args") or {}, ensure_ascii=False)
-                    yield Piece("tool", (place, index, get(call, "id") or text),
-                                (*base, key, "args"), text, get(call, "name") or "",
-                                get(call, "id") or "", whole=True)  # fmt: skip
+                    text, id = _json(get(call, "args") or {}), _text(get(call, "id"))
+                    yield Piece("tool", (place, index, id or text), (*base, key, "args"), text,
+                                _text(get(call, "name")), id, whole=True)  # fmt: skip
 
 
 def _response(event: Any) -> Iterator[Piece]:
     kind = str(get(event, "type"))
-    number = get(event, "output_index") or 0
+    number = _index(event, key="output_index")
     text = get(event, "delta")
     if kind == "response.output_item.added":
         item = get(event, "item")
         if get(item, "type") in ("function_call", "custom_tool_call"):
-            yield Piece("tool", number, (), "", get(item, "name") or "", get(item, "call_id") or "")
+            name, id = _text(get(item, "name")), _text(get(item, "call_id"))
+            yield Piece("tool", number, (), "", name, id)
     elif not isinstance(text, str):
         return
     elif kind in ("response.output_text.delta", "response.refusal.delta"):

@@ -216,11 +216,6 @@ _AGENTS = [
         _CANCELS, "test_agents_cancel_siblings",
     ),
     Difference(
-        "unknown_tool", "openai_agents", {"journal": [], "calls": 2, "spans": [ROOT, CHAT, CHAT]},
-        "the Agents SDK answers a tool that does not exist itself, before any hook is called",
-        "test_agents_answer_an_unknown_tool_themselves",
-    ),
-    Difference(
         "malformed_arguments", "openai_agents", {"saw": ["Invalid JSON input for tool pay"]},
         "the Agents SDK words the answer itself, and leaves out what was wrong",
         "test_agents_do_not_say_what_is_wrong_with_arguments",

@@ -59,20 +59,6 @@ def test_agents_cancel_siblings() -> None:
     assert ended == ["cancelled"]
 
 
-def test_agents_answer_an_unknown_tool_themselves() -> None:
-    met: list[str] = []
-
-    @function_tool(needs_approval=lambda context, arguments, id: bool(met.append(id)))
-    def known() -> str:
-        """Known."""
-        met.append("ran")
-        return "known"
-
-    model = _run([ask(call("vanish")), "done"], known)
-    assert met == []
-    assert "vanish" in _outputs(model)[0]
-
-
 def test_agents_do_not_say_what_is_wrong_with_arguments() -> None:
     @function_tool(failure_error_function=lambda context, error: str(error))
     def pay(to: str, amount: int) -> str:

@@ -30,9 +30,14 @@ from checkrein_integrations.openai_agents.framework import (
     check,
     handoff,
 )
-from checkrein_integrations.openai_agents.models import SupervisedModel, SupervisedProvider
+from checkrein_integrations.openai_agents.models import (
+    PLACE,
+    SupervisedModel,
+    SupervisedProvider,
+)
 from checkrein_integrations.openai_agents.signals import ending
 from checkrein_integrations.openai_agents.tools import Gate
+from checkrein_integrations.openai_agents.unknown import Recording
 
 if TYPE_CHECKING:
     from checkrein import Rein
@@ -297,6 +302,9 @@ def config_of(supervision: Supervision, base: RunConfig | None) -> RunConfig:
         made.model = supervision.model(model)
     if base.input_guardrails:
         made.input_guardrails = [supervision.guard(guard) for guard in base.input_guardrails]
+    made.tool_error_formatter = Recording(
+        supervision.rein, base.tool_error_formatter, lambda: PLACE.get()[1]
+    )
     made.call_model_input_filter = watched.filter(base.call_model_input_filter)
     return made
 

@@ -27,6 +27,7 @@ from checkrein_integrations.openai_agents.framework import (
 )
 from checkrein_integrations.openai_agents.runs import SCOPE, acting, run_of
 from checkrein_integrations.openai_agents.signals import SIGNALS, Paused, ending, final
+from checkrein_integrations.openai_agents.unknown import own_formatter
 
 if TYPE_CHECKING:
     from checkrein import Rein
@@ -180,7 +181,7 @@ class Gate:
         config = job.context.run_config
         return (
             getattr(self.tool, "_use_default_failure_error_function", True)
-            and (config is None or config.tool_error_formatter is None)
+            and own_formatter(config) is None
             and not info.idempotent
             and info.effect != "read"
             and not isinstance(error, self.declared.no_effect_on)

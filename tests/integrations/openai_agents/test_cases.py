@@ -433,3 +433,24 @@ def test_a_token_that_nobody_has_decided_waits(rein, tmp_path):
         resume(r, waits.id, agent)
     assert effects == []
     assert "approval_decided" not in kinds(r)
+
+
+# -- tools that do not exist
+
+
+def test_a_tool_that_does_not_exist_is_judged_and_recorded(go, rein):
+    own = RunConfig(
+        tracing_disabled=True,
+        tool_not_found_behavior="return_error_to_model",
+        tool_error_formatter=lambda args: f"own words: {args.tool_name}",
+    )
+    r = rein(Pre(lambda c: Deny("no such road") if c.name == "secret" else None))
+    model = ScriptedModel([ask(call("vanish", x=1)), ask(call("secret")), "done"])
+    assert go(r, agent_of(model, pay), run_config=own).result.final_output == "done"
+    first, second = outputs(model)
+    assert first == "own words: vanish"
+    assert second.startswith("[denied] secret was not run: no such road")
+    assert [v["name"] for v in views(r, "intent") if v["kind"] == "tool"] == ["vanish"]
+    assert [v["state"] for v in views(r, "outcome")] == ["done", "not_done", "done", "done"]
+    assert [v["name"] for v in views(r, "denied")] == ["secret"]
+    assert effects == []

@@ -17,11 +17,14 @@ from checkrein_integrations.langchain.signals import SIGNALS, ending, is_signal
 
 if TYPE_CHECKING:
     from checkrein import Rein
+    from checkrein._io import IO
     from checkrein.engine import Entry
 
 
 class Gate:
     """Runs entries of one adapter. Raises `ConfigError` for a framework that it does not know."""
+
+    kind = "tool"
 
     def __init__(self, rein: Rein, runs: Runs) -> None:
         check()
@@ -101,6 +104,10 @@ class Gate:
             }
         shown["tool_call_id"] = call_id
         interrupt(shown)
+
+    async def failed(self, io: IO, job: Any, error: BaseException) -> None:
+        """An error leaves one of our hooks: see `Runs.failed`."""
+        await self.runs.failed(io, job.session, error, self.kind, job.suspends)
 
     def final(self, error: BaseException) -> BaseException:
         """An error as it may leave a hook of ours."""

@@ -15,6 +15,7 @@ from checkrein_integrations._shared.retracting import Streams, check_streams
 from checkrein_integrations.langchain.keys import place_of
 from checkrein_integrations.langchain.models import ModelCalls
 from checkrein_integrations.langchain.sessions import STATE, Runs, SessionFactory
+from checkrein_integrations.langchain.standing import Standing
 from checkrein_integrations.langchain.tools import ToolCalls
 
 if TYPE_CHECKING:
@@ -67,9 +68,16 @@ class CheckreinMiddleware(AgentMiddleware[Any, Any, Any]):
         if session is not None and not callable(session):
             raise ConfigError("session: a function of (state, runtime) that returns rein.session()")
         self.rein = rein
-        self._runs = Runs(rein, session, ends=True)
+        self._standing = Standing()
+        self._runs = Runs(rein, session, self._standing)
         self._tool_calls = ToolCalls(rein, self._runs)
         self._model_calls = ModelCalls(rein, self._runs, dict(models or {}), ungated, streams)
+
+    @property
+    def name(self) -> str:
+        """The name of this middleware in the graph; the framework asks while it makes the agent."""
+        self._standing.look(self)
+        return type(self).__name__
 
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
         """A run begins: find or open its session."""

@@ -52,6 +52,8 @@ _OWN_TOOLS = ("function", "custom")
 class ModelCalls(Gate):
     """Supervises the model calls of an agent."""
 
+    kind = "model"
+
     def __init__(
         self,
         rein: Rein,
@@ -124,7 +126,7 @@ class ModelCalls(Gate):
             except BaseException as error:
                 final = self.final(error)
                 retract(request.runtime, job.blocked(final))
-                finish(self.runs.failed(self.rein.sync_io, job.session, final))
+                finish(self.failed(self.rein.sync_io, job, final))
                 if final is error:
                     raise
                 raise final from error
@@ -144,7 +146,7 @@ class ModelCalls(Gate):
             except BaseException as error:
                 final = self.final(error)
                 await aretract(request.runtime, job.blocked(final))
-                await self.runs.failed(self.rein.async_io, job.session, final)
+                await self.failed(self.rein.async_io, job, final)
                 if final is error:
                     raise
                 raise final from error

@@ -16,6 +16,7 @@ from checkrein.engine import inside
 from checkrein.errors import CheckreinError, ConfigError
 from checkrein.session import ACTIVE, Session
 from checkrein_integrations.langchain.signals import ending, is_signal
+from checkrein_integrations.langchain.standing import Standing
 
 if TYPE_CHECKING:
     from checkrein import Rein
@@ -34,10 +35,12 @@ class Runs:
     """The sessions of one adapter's runs."""
 
     def __init__(
-        self, rein: Rein, factory: SessionFactory | None = None, *, ends: bool = False
+        self, rein: Rein, factory: SessionFactory | None = None, standing: Standing | None = None
     ) -> None:
         self.rein = rein
-        self.ends = ends
+        self.standing = standing or Standing()
+        """Where the middleware stands whose runs these are."""
+        self.ends = standing is not None
         """The adapter is told of the end of a run."""
         self._factory = factory
         self._lock = threading.Lock()
@@ -97,19 +100,24 @@ class Runs:
         if error is not None and session is not None and session is not self.active():
             await self._end(io, session, error)
 
-    async def failed(self, io: IO, session: Session, error: BaseException) -> None:
-        """An error leaves one of our hooks.
+    async def failed(
+        self, io: IO, session: Session, error: BaseException, kind: str, kept: bool
+    ) -> None:
+        """An error leaves our hook of a tool or model call (`kind`).
 
-        One that nothing outside can take up ends the session at once, and rolls it back. Any
-        other may be handled by a middleware outside ours: the session stays open until its next
-        call, or until the thread's next run begins.
+        `kept`: a checkpointer keeps the run.
+
+        One that nothing can take up ends the session at once, and rolls it back. Any other may
+        be handled by a middleware outside ours, or its step may be done again: the session stays
+        open until its next call, or until the thread's next run begins.
         """
         if is_signal(error) or inside(session.id):
             return
         session.waiting.discard(RUN)
         if session is self.active() or not _is_run(session):
             return
-        if isinstance(error, CheckreinError) or not isinstance(error, Exception):
+        last = isinstance(error, CheckreinError) or not isinstance(error, Exception)
+        if last or (not kept and self.standing.outermost(kind)):
             self._forget(session.id)
             await self._end(io, session, error)
         else:

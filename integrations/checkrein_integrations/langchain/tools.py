@@ -38,6 +38,8 @@ _REPEATABLE = ("read",)
 class ToolCalls(Gate):
     """Supervises tool calls, for middleware and hand-made tool nodes."""
 
+    kind = "tool"
+
     def __init__(self, rein: Rein, runs: Runs) -> None:
         super().__init__(rein, runs)
         self.binder = binder_of(rein)
@@ -57,7 +59,7 @@ class ToolCalls(Gate):
                 if message is not None:
                     return message
                 final = self.final(error)
-                finish(self.runs.failed(self.rein.sync_io, job.session, final))
+                finish(self.failed(self.rein.sync_io, job, final))
                 if final is error:
                     raise
                 raise final from error
@@ -79,7 +81,7 @@ class ToolCalls(Gate):
                 if message is not None:
                     return message
                 final = self.final(error)
-                await self.runs.failed(self.rein.async_io, job.session, final)
+                await self.failed(self.rein.async_io, job, final)
                 if final is error:
                     raise
                 raise final from error

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, HumanInTheLoopMiddleware
+from langchain_core.messages import ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
@@ -84,7 +85,68 @@ def test_two_runs_in_one_open_session(agent: Any, rein: Any) -> None:
     assert [k for k, _ in kinds(r)].count("session_started") == 1
 
 
-def test_plain_error_in_a_run_of_its_own_is_undone_when_the_next_begins(
+@pytest.mark.parametrize("fails", ["tool", "model"])
+def test_plain_error_in_a_run_of_its_own_is_undone_at_once(
+    agent: Any, rein: Any, fails: str
+) -> None:
+    r = undoing(rein(Rules()))
+    last = ai("", call("pay", amount=13)) if fails == "tool" else OSError("unlucky line")
+    model = ScriptedChatModel(script=[ai("", call("pay", amount=1)), last])
+    with pytest.raises((ValueError, OSError), match="unlucky"):
+        agent(model, [pay], CheckreinMiddleware(r)).run()
+    assert states(r) == [("FAILED", "rolled_back")]
+    done = [1, 13] if fails == "tool" else [1]
+    assert effects == [*done, *(("undone", amount) for amount in reversed(done))]
+
+
+def taken_up(error: Exception, request: Any) -> ToolMessage:
+    return ToolMessage(f"told: {error}", tool_call_id=request.tool_call["id"])
+
+
+class Outside(AgentMiddleware):
+    """Takes every error of a tool up."""
+
+    def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+        try:
+            return handler(request)
+        except ValueError as error:
+            return taken_up(error, request)
+
+    async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+        try:
+            return await handler(request)
+        except ValueError as error:
+            return taken_up(error, request)
+
+
+def test_plain_error_that_somebody_outside_may_handle_ends_nothing(agent: Any, rein: Any) -> None:
+    r = undoing(rein(Rules()))
+    model = ScriptedChatModel(script=[ai("", call("pay", amount=13)), ai("went on")])
+    ours = CheckreinMiddleware(r)
+    messages = agent(model, [pay], Outside(), ours).run()["messages"]
+    assert [m.content for m in messages[2:]] == ["told: unlucky", "went on"]
+    assert states(r) == [("COMPLETED", "none")]
+    assert effects == [13]
+    # Of a model's error nobody outside knows what to do: it ends the run.
+    model = ScriptedChatModel(script=[ai("", call("pay", amount=2)), OSError("line")])
+    with pytest.raises(OSError, match="line"):
+        agent(model, [pay], Outside(), CheckreinMiddleware(r)).run()
+    assert states(r)[0] == ("FAILED", "rolled_back")
+
+
+def test_one_middleware_in_two_agents_goes_by_the_one_with_somebody_outside(
+    agent: Any, rein: Any
+) -> None:
+    r = undoing(rein(Rules()))
+    ours = CheckreinMiddleware(r)
+    first = agent(script(call("pay", amount=13)), [pay], ours)
+    agent(script(), [pay], Outside(), ours)
+    with pytest.raises(ValueError, match="unlucky"):
+        first.run()
+    assert states(r) == [("ACTIVE", "none")]
+
+
+def test_plain_error_in_a_checkpointed_run_is_undone_when_the_next_begins(
     agent: Any, rein: Any
 ) -> None:
     r = undoing(rein(Rules()))

@@ -173,11 +173,11 @@ class Plain:
             elapsed = perf_counter_ns() - started
             end: dict[str, Any] = {"state": "done", "us": elapsed // 1000}
             at = time_ns() // 1000 if real else self.now()
+            if later:
+                return self._looked_at(
+                    tool, arguments, session, call, at, end, elapsed, value, holds
+                )
             try:
-                if later:
-                    return self._looked_at(
-                        tool, arguments, session, call, at, end, elapsed, value, holds
-                    )
                 if holds:
                     settles: list[SettleRow] = []
                     for row in holds:
@@ -288,9 +288,13 @@ class Plain:
             settles, puts, over = closing(holds, outcome)
             if over:
                 end["overrun"] = over
-            rollback = self.append(
-                session.id, "outcome", id, at, end, value, 1, None, False, False, (), settles, puts
-            )
+            try:
+                rollback = self.append(
+                    session.id, "outcome", id, at, end, value, 1, None, False, False, (), settles,
+                    puts,
+                )  # fmt: skip
+            except StoreUnavailable as error:
+                raise engine.recording.unrecorded(call, outcome, error) from error
         else:  # it goes on the bill
             entry = Entry(tool, arguments, session)
             batch = engine.recording.ending(entry, call, outcome, holds, None, "")

@@ -15,7 +15,7 @@ from checkrein import Ask, Deny, Hold, Plugin, Rein, Replace, Retry
 from checkrein.call import ToolInfo
 from checkrein.codec import describe, dumps, encode, is_brief, loads
 from checkrein.entry import Entry
-from checkrein.errors import BudgetExceeded
+from checkrein.errors import BudgetExceeded, InDoubt, StoreUnavailable
 from checkrein.tools import Tool
 from checkrein.verdicts import Measured
 
@@ -170,6 +170,29 @@ def test_the_same_events_where_plugins_look_at_outcomes(kind, fn, mends, tmp_pat
         assert [kind for kind, *_ in events].count("outcome") >= 2
     for short, long in zip(*found, strict=True):
         assert short == long
+
+
+@pytest.mark.parametrize("looks", [False, True])
+@pytest.mark.parametrize("watched", [False, True])
+def test_an_outcome_that_the_store_does_not_take_is_in_doubt(looks, watched, monkeypatch) -> None:
+    plugins = [*([Looks()] if looks else []), *([Watcher()] if watched else [])]
+    with Rein(plugins) as rein, rein.session(on_error="keep") as session:
+        rein.call(gives, "first")
+        for name in ("append", "commit"):
+            way = getattr(rein.store, name)
+
+            def fails_at_outcomes(*args: Any, way: Any = way, **more: Any) -> Any:
+                kinds = [e.kind for e in args[0].events] if len(args) == 1 else [args[1]]
+                if "outcome" in kinds:
+                    raise StoreUnavailable("gone")
+                return way(*args, **more)
+
+            monkeypatch.setattr(rein.store, name, fails_at_outcomes)
+        rein.plain.append = rein.store.append
+        with pytest.raises(InDoubt, match="before its outcome was recorded"):
+            rein.call(gives, "plain")
+        assert session.running == set()
+        monkeypatch.undo()
 
 
 def calls(rein: Rein, x: Any) -> Any:

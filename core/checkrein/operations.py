@@ -49,7 +49,7 @@ def operation_of(name: str) -> Operation:
     found = VERBS.get(words[0], "") if words else ""
     if found == "read" and _ACTS.intersection(words[1:]):
         # `get_or_create`, `find_and_replace`: it begins with a look, and acts.
-        return next((VERBS[w] for w in words[1:] if w in _ACTS), "")
+        return next((VERBS[w] for w in words[1:] if w in _ACTS), found)
     return found
 
 

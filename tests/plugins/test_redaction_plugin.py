@@ -229,7 +229,9 @@ def test_a_history_that_comes_again_is_not_searched_again(monkeypatch: pytest.Mo
     searched: list[int] = []
     findings = plugin._engine.findings
     monkeypatch.setattr(
-        plugin._engine, "findings", lambda data: searched.append(len(data)) or findings(data)
+        plugin._engine,
+        "findings",
+        lambda data, *more: searched.append(len(data)) or findings(data, *more),
     )
     history: list[Any] = []
     for turn in range(20):

@@ -224,7 +224,7 @@ def test_an_engine_that_fails_is_an_error_not_an_empty_answer(
     with pytest.raises(DetectorFailed):
         engine.findings(b"robin@example.org")
     with pytest.raises(DetectorFailed):
-        engine.clean(b"robin@example.org")
+        engine.triggers(b"robin@example.org")
 
 
 def test_kept_findings_do_not_shield_what_is_more_severe() -> None:

@@ -102,20 +102,25 @@ class Engine:
             raise DetectorFailed("the trigger set")
         return hits
 
-    def clean(self, data: bytes) -> bool:
-        """Whether no trigger occurs in `data`: then it holds no finding."""
+    def triggers(self, data: bytes) -> list[int] | None:
+        """What `findings` may be given to begin with: None if `data` holds no finding."""
         if self.finders:
-            return False
-        return len(self._triggered(data)) == 1 and not (self.pem and pieces.PEM_OPENING in data)
+            return []
+        hits = self._triggered(data)
+        if len(hits) == 1 and not (self.pem and pieces.PEM_OPENING in data):
+            return None
+        return hits
 
-    def findings(self, data: bytes, reading: Reading | None = None) -> list[Finding]:
+    def findings(
+        self, data: bytes, reading: Reading | None = None, hits: list[int] | None = None
+    ) -> list[Finding]:
         """All findings in `data`, unresolved, in its own offsets."""
         found: list[Finding] = []
         start, size = 0, len(data)
         if reading is None and size <= self.piece and pieces.PEM_OPENING not in data:
-            hits = (self._match or self.compile())(data)
-            if hits != self._nothing:  # as `_triggered` and `_piece` have it, without the calls
-                self._piece(data, 0, size, found)
+            hits = hits or (self._match or self.compile())(data)
+            if hits != self._nothing:  # as `_triggered` has it, without a call
+                self._piece(data, 0, size, found, hits)
             return found
         while start < size:
             start = self.step(data, start, True, found, reading).end
@@ -207,10 +212,20 @@ class Engine:
                 found[index] = finding._replace(end=end)
         return Step(end, "token")
 
-    def _piece(self, data: bytes, start: int, end: int, found: list[Finding]) -> None:
+    def _piece(
+        self,
+        data: bytes,
+        start: int,
+        end: int,
+        found: list[Finding],
+        hits: list[int] | None = None,
+    ) -> None:
         """Search `data[start:end]`, which lies between joints, or is cut by force."""
         low = start - CONTEXT if start > CONTEXT else 0
-        hits = self._triggered(data if low == 0 and end == len(data) else data[low:end])
+        if hits is None:
+            hits = self._triggered(data if low == 0 and end == len(data) else data[low:end])
+        elif self._canary not in hits:
+            raise DetectorFailed("the trigger set")
         if len(hits) == 1:
             return
         if end - start > 2 * SMALL and len(self._runs_for(tuple(hits))) > FEW:

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from checkrein_plugins.redaction.engine import Engine
 from checkrein_plugins.redaction.findings import Finding
 from checkrein_plugins.redaction.shadow import shadow
-from checkrein_plugins.redaction.text import located
+from checkrein_plugins.redaction.text import located, settled
 
 LEAST = 512
 """Characters from which on a text is remembered: a shorter one is searched as quickly as its
@@ -52,7 +52,8 @@ class Recent:
         if text in clean:
             return []
         shade = shadow(text)
-        if engine.clean(shade.data):
+        hits = engine.triggers(shade.data)
+        if hits is None:
             # The arguments and the result of a call: they hold nothing, so they may be held.
             self._clean = (text, clean[0])
             return []
@@ -60,7 +61,7 @@ class Recent:
         digest = hashlib.blake2b(raw, digest_size=16, key=self._key).digest()
         found = self._known.get((digest, kept, passed))
         if found is None:
-            found = located(text, engine, kept, passed)
+            found = settled(engine.findings(shade.data, None, hits), shade, kept, passed)
             if len(self._known) >= RECENT:
                 for old in list(self._known)[: RECENT // 4]:
                     self._known.pop(old, None)

@@ -103,11 +103,10 @@ class Redaction(Plugin):
         trusted: Iterable[str] = (),
         nlp: Any = None,
     ) -> None:
-        more: tuple[str, ...] = ()
+        language: Any = None
         if nlp is not None:
             from checkrein_plugins.redaction import nlp as language
-
-            more = language.NLP_CATEGORIES
+        more: tuple[str, ...] = language.NLP_CATEGORIES if language else ()
         own = detectors(custom, more)
         built_in = known(categories, DEFAULT_CATEGORIES, more)
         chosen = built_in | own.keys()
@@ -116,7 +115,7 @@ class Redaction(Plugin):
         if binary not in BINARY:
             raise ConfigError(f"binary: {binary!r} is none of {', '.join(BINARY)}")
         self.categories = chosen
-        finders = language.finders(nlp, built_in) if nlp is not None else ()
+        finders = language.finders(nlp, built_in) if language else ()
         self._engine = engine_with(built_in - set(more), own, finders)
         self._hashes = Hashes(_key(hash_key))
         self._own_key = hash_key is not None

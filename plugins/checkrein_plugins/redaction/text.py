@@ -17,7 +17,7 @@ from checkrein_plugins.redaction.findings import (
     resolve,
 )
 from checkrein_plugins.redaction.marks import Marks, mark_of
-from checkrein_plugins.redaction.shadow import plain, shadow
+from checkrein_plugins.redaction.shadow import Shadow, plain, shadow
 
 
 @functools.lru_cache(maxsize=64)
@@ -112,6 +112,13 @@ def located(
         found = engine.findings(shade.data, reading)
     else:
         found = engine.findings(shade.data)
+    return settled(found, shade, kept, passed)
+
+
+def settled(
+    found: list[Finding], shade: Shadow, kept: Collection[str], passed: Collection[str]
+) -> list[Finding]:
+    """Findings in a shadow, resolved, in the offsets of the text."""
     if not found:
         return found
     found = resolve(found, kept, passed)

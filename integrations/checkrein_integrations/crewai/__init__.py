@@ -12,6 +12,7 @@ adapter does not know.
 from __future__ import annotations
 
 from checkrein_integrations.crewai.resuming import aresume, resume
+from checkrein_integrations.crewai.retracting import AnswerRetractedEvent
 from checkrein_integrations.crewai.supervise import supervise
 from checkrein_integrations.crewai.supervised import (
     supervise_model,
@@ -20,6 +21,7 @@ from checkrein_integrations.crewai.supervised import (
 )
 
 __all__ = [
+    "AnswerRetractedEvent",
     "aresume",
     "resume",
     "supervise",

@@ -20,6 +20,8 @@ SUPPORTED = "1.15.29 or newer, below 2"
 
 try:
     from crewai import Agent, Crew, Task
+    from crewai.events import crewai_event_bus as event_bus
+    from crewai.events.base_events import BaseEvent
     from crewai.hooks.dispatch import HookAborted, InterceptionPoint, scoped_hooks
     from crewai.llms import base_llm as _base_llm
     from crewai.llms.base_llm import BaseLLM, call_stream_override
@@ -49,6 +51,7 @@ except ImportError as error:
 __all__ = [
     "SUPPORTED",
     "Agent",
+    "BaseEvent",
     "BaseLLM",
     "BaseTool",
     "Crew",
@@ -62,6 +65,7 @@ __all__ = [
     "call_stream_override",
     "check",
     "current_call_id",
+    "event_bus",
     "extract_tool_call_info",
     "make_tool",
     "outer_hooks",

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from checkrein.call import Usage
 from checkrein.engine import Entry
-from checkrein.errors import ConfigError
+from checkrein.errors import CheckreinError, ConfigError
 from checkrein_integrations._shared import chat, requests
 from checkrein_integrations._shared.model_tools import model_tool
+from checkrein_integrations._shared.retracting import asked_again, blocked, replaced
 from checkrein_integrations.crewai import answers
 from checkrein_integrations.crewai.framework import (
     BaseLLM,
@@ -18,6 +19,7 @@ from checkrein_integrations.crewai.framework import (
     call_stream_override,
 )
 from checkrein_integrations.crewai.instruments import same_class
+from checkrein_integrations.crewai.retracting import retract
 from checkrein_integrations.crewai.signals import ending, final
 from checkrein_integrations.crewai.state import LABEL, LIVE, PLACE, SCOPE, place_of, task_of
 from checkrein_integrations.crewai.streams import Delivery
@@ -154,7 +156,10 @@ class ModelCall:
             if self.scope is not None:
                 self.scope.instruments.use(self.target, change_model)
             body = getattr(self.target, method)
-        self.delivery = Delivery(self.rein, call)
+        if self.delivery is not None and self.delivery.shown:
+            retract(self.target, asked_again(), answers.current_id())
+        streams = self.scope.streams if self.scope is not None else "auto"
+        self.delivery = Delivery(self.rein, call, streams)
         given = dict(self.given)
         if exact != self.arguments:
             given |= self._changes(exact)
@@ -257,14 +262,25 @@ class ModelCall:
     def _given(self, value: Any) -> Any:
         """What the framework gets; the events of the call's end are told now."""
         answer = self.answer if value is self.told else self._replaced(value)
-        if self.delivery is not None:
-            self.delivery.deliver(self.target, self, answer)
+        delivery = self.delivery
+        if delivery is not None:
+            anew = delivery.shown and value is not self.told
+            retract(self.target, replaced() if anew else None, self._told_id())
+            with answers.call_id(self._told_id()):
+                delivery.deliver(self.target, self, answer, anew=anew)
         for emit, id, fields in self.completed:
             with answers.call_id(id):
                 emit(**{**fields, "response": answer})
         return answer
 
+    def _told_id(self) -> str | None:
+        """The id under which events of the model call were told."""
+        return self.completed[0][1] if self.completed else answers.current_id()
+
     def _failed(self, error: BaseException) -> BaseException:
+        delivery = self.delivery
+        if delivery is not None and delivery.streams and isinstance(error, CheckreinError):
+            retract(self.target, blocked(error, shown=delivery.shown), self._told_id())
         for _, id, fields in self.completed:
             about = {k: fields[k] for k in ("from_task", "from_agent") if k in fields}
             with answers.call_id(id):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from checkrein import Rein
     from checkrein.session import Session
+    from checkrein_integrations._shared.retracting import Streams
     from checkrein_integrations.crewai.instruments import Instruments
 
 LABEL = "crewai.role"
@@ -106,12 +107,18 @@ class Scope:
     """One `supervise` block."""
 
     def __init__(
-        self, rein: Rein, session: Session, models: Mapping[str, Any], instruments: Instruments
+        self,
+        rein: Rein,
+        session: Session,
+        models: Mapping[str, Any],
+        instruments: Instruments,
+        streams: Streams = "auto",
     ) -> None:
         self.rein = rein
         self._session = session
         self.models = models
         self.instruments = instruments
+        self.streams = streams
 
     def session(self) -> Session:
         """The session of a call made here: the innermost that is open, or the block's."""

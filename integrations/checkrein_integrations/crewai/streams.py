@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from checkrein.errors import Denied
 from checkrein.streams.filters import Channels
 from checkrein_integrations._shared import chat
+from checkrein_integrations._shared.retracting import Streams
 from checkrein_integrations.crewai import answers
 from checkrein_integrations.crewai.signals import ending
 
@@ -32,17 +33,20 @@ def _refused(denied: Denied) -> Denied:
 class Delivery:
     """The chunks of one answer on their way out."""
 
-    def __init__(self, rein: Rein, call: Call) -> None:
+    def __init__(self, rein: Rein, call: Call, streams: Streams = "auto") -> None:
         chains = rein.plugins.chains
         self._openers = chains["open_stream"]
         streaming = {impl.plugin for impl in self._openers}
-        self._holding = any(impl.plugin not in streaming for impl in chains["post_call"])
+        wants = any(impl.plugin not in streaming for impl in chains["post_call"])
+        self._holding = streams == "hold" or (streams == "auto" and wants)
         self._call = call
         self._channels = self._new()
         self._last: dict[str, tuple[dict[str, Any], Emit, str | None]] = {}
         self._calls: dict[Any, tuple[dict[str, Any], Emit]] = {}
         self.streams = False
         """The model was asked to stream."""
+        self.shown = False
+        """Something of the answer has been told."""
         self.came: list[str] = []
         """What the model wrote, before it was filtered."""
 
@@ -62,6 +66,7 @@ class Delivery:
         """Tell of what may be told of a chunk."""
         self.came.append(chunk)
         if not self._openers:
+            self.shown = self.shown or bool(chunk)
             emit(chunk=chunk, **fields)
             return
         call = fields.get("tool_call")
@@ -72,6 +77,7 @@ class Delivery:
         self._last[channel] = (fields, emit, answers.current_id())
         text = self._channels.channel(channel).feed(chunk)
         if text:
+            self.shown = True
             emit(chunk=text, **fields)
 
     def end(self) -> None:
@@ -79,6 +85,7 @@ class Delivery:
         for channel, (fields, emit, id) in self._last.items():
             rest = self._channels.close(channel)
             if rest:
+                self.shown = True
                 with answers.call_id(id):
                     emit(chunk=rest, **fields)
         self._channels.abort()
@@ -107,8 +114,11 @@ class Delivery:
             made.append(item if new == text or changed == part else chat.call_dict(changed))
         return made
 
-    def deliver(self, model: Any, job: Any, answer: Any) -> None:
-        """Tell of what could only be told at the end: arguments of tool calls, held answers."""
+    def deliver(self, model: Any, job: Any, answer: Any, *, anew: bool = False) -> None:
+        """Tell of what could only be told at the end: arguments of tool calls, held answers.
+
+        `anew`: another answer was shown, and taken back.
+        """
         if self._calls and isinstance(answer, list):
             pieces = list(self._calls.values())
             for (fields, emit), item in zip(pieces, answer, strict=False):
@@ -116,7 +126,7 @@ class Delivery:
                 call = fields["tool_call"]
                 function = {**(call.get("function") or {}), "arguments": text}
                 emit(chunk=text, **{**fields, "tool_call": {**call, "function": function}})
-        elif self.streams and self.holds(model) and isinstance(answer, str):
+        elif self.streams and (anew or self.holds(model)) and isinstance(answer, str):
             about = {"from_task": job.given.get("from_task"),
                      "from_agent": job.given.get("from_agent")}  # fmt: skip
             model._emit_stream_chunk_event(answer, **about)  # noqa: SLF001 - the model's own event

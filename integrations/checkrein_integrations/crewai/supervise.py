@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkrein.errors import ConfigError
 from checkrein.session import Session, active
+from checkrein_integrations._shared.retracting import Streams, check_streams
 from checkrein_integrations.crewai.binding import binder_of
 from checkrein_integrations.crewai.calls import nothing_ran
 from checkrein_integrations.crewai.framework import (
@@ -45,6 +46,10 @@ class supervise:  # noqa: N801 - reads as a function: `with supervise(rein):`
             that is open around the block is used as it is. `rein.session(id=...)` goes on with
             a run that was interrupted: what it has done is answered from the journal.
         models: Model objects by name, for plugins that fall back to or rewrite to another model.
+        streams: `auto` tells of what the plugins' stream filters let through, and of nothing of
+            an answer that a plugin wants to see whole; `hold` never tells of anything before the
+            whole answer is judged; `pass` tells of it. What was told and is blocked or replaced
+            is taken back with an `AnswerRetractedEvent` on CrewAI's event bus.
 
     Raises `ConfigError` for a CrewAI that lacks what the adapter needs, a block of another Rein
     around this one, and settings that cannot be used.
@@ -56,8 +61,10 @@ class supervise:  # noqa: N801 - reads as a function: `with supervise(rein):`
         *,
         session: Session | None = None,
         models: Mapping[str, Any] | None = None,
+        streams: Streams = "auto",
     ) -> None:
         check()
+        check_streams(streams)
         given: Any = session
         if given is not None and (not isinstance(given, Session) or given.rein is not rein):
             raise ConfigError("session: pass rein.session(...) of the same Rein")
@@ -66,6 +73,7 @@ class supervise:  # noqa: N801 - reads as a function: `with supervise(rein):`
                 raise ConfigError(f"models[{name!r}]: {type(model).__name__} is not a CrewAI LLM")
         self.rein = rein
         self._models = dict(models or {})
+        self._streams: Streams = streams
         self._given = session
         self._own: Session | None = None
         self._hooks: contextlib.ExitStack | None = None
@@ -125,7 +133,7 @@ class supervise:  # noqa: N801 - reads as a function: `with supervise(rein):`
             # A block inside one of ours: what runs is supervised already, once.
             return session
         instruments = Instruments()
-        scope = Scope(self.rein, session, self._models, instruments)
+        scope = Scope(self.rein, session, self._models, instruments, self._streams)
         hooks = Hooks(scope)
         merged = outer_hooks()
         for point, hook in hooks.points():

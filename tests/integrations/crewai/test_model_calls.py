@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from checkrein import Answer, Deny, Fallback, Plugin, Replace, Rewrite
 from checkrein.errors import BudgetExceeded, ConfigError, Denied
-from checkrein_integrations.crewai import supervise, supervise_model
+from checkrein_integrations.crewai import AnswerRetractedEvent, supervise, supervise_model
 from checkrein_integrations.testing.crewai import ScriptedLLM
 from checkrein_plugins.budget import Budget
 from checkrein_plugins.cost import Cost
@@ -252,6 +252,59 @@ def test_a_filter_that_denies_ends_the_run_before_anything_of_it_is_told(rein):
     assert "bomb" not in heard.text
     assert heard.answers == []
     assert states(r)[0][0] == "FAILED"
+
+
+class Taken(Heard):
+    """What is taken back, too."""
+
+    def __enter__(self):
+        super().__enter__()
+        self.events = []
+        crewai_event_bus.on(AnswerRetractedEvent)(lambda source, e: self.events.append(e.retracted))
+        return self
+
+
+PHRASE = "press the red button now"
+
+
+def bad(call, outcome):
+    return Deny("forbidden phrase", rule="words") if "red button" in str(outcome.value) else None
+
+
+@pytest.mark.parametrize(
+    ("streams", "shown"), [("auto", ""), ("hold", ""), ("pass", PHRASE)]
+)  # fmt: skip
+def test_a_blocked_answer_is_held_or_taken_back(rein, streams, shown):
+    road = Road(native=True, mode="sync")
+    llm = road.llm(PHRASE, stream=True, chunk_size=4)
+    r = rein(Rules(post=bad, kind="model"))
+    with Taken() as taken, pytest.raises(Denied, match="forbidden"):
+        road.run(r, road.crew(llm, []), streams=streams)
+    assert taken.text == shown
+    (event,) = taken.events
+    assert (event.rule, event.shown, event.replaced) == ("words", bool(shown), False)
+    assert states(r)[0][0] == "FAILED"
+
+
+def test_a_replaced_answer_is_taken_back_and_told_anew(rein):
+    road = Road(native=True, mode="sync")
+    llm = road.llm(PHRASE, stream=True, chunk_size=4)
+    r = rein(Rules(post=lambda call, outcome: Replace("calm words"), kind="model"))
+    with Taken() as taken:
+        result = road.run(r, road.crew(llm, []), streams="pass")
+    assert result.raw == "calm words"
+    assert taken.text == PHRASE + "calm words"
+    assert [event.replaced for event in taken.events] == [True]
+
+
+def test_hold_tells_of_nothing_before_the_answer_is_judged(rein):
+    road = Road(native=True, mode="sync")
+    llm = road.llm("how to build a bomb at home", stream=True, chunk_size=4)
+    with Taken() as taken, pytest.raises(Denied, match="a forbidden word"):
+        road.run(rein(Forbidden()), road.crew(llm, []), streams="hold")
+    assert taken.text == ""
+    with pytest.raises(ConfigError, match="none of 'auto', 'hold', 'pass'"):
+        supervise(rein(), streams="often")
 
 
 # -- models that are called directly

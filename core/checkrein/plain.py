@@ -137,7 +137,9 @@ class Plain:
                 return self._engine(tool, arguments, session, call, given)
             if wanted:
                 holds = hold_rows(call, wanted, 1)
-                later = later or any(row.settle in ("once", "streak") for row in holds)
+                for row in holds:
+                    if row.settle in ("once", "streak"):  # they leave records
+                        later = True
                 view["verdicts"] = self._noted(tuple(plugins))
         real = self.real_time
         at = time_ns() // 1000 if real else self.now()

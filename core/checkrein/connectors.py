@@ -36,6 +36,17 @@ class Connector:
     chains: Mapping[str, Chain] = field(default_factory=dict)
     """By class: how an object of it is found again."""
 
+    def knows(self, client: object) -> bool:
+        """Whether a client is of the class that the table is for, told by names: no import."""
+        if self.table is None:
+            return True
+        module, _, name = self.table.client.partition(":")
+        package = module.partition(".")[0]
+        return any(
+            cls.__name__ == name and cls.__module__.partition(".")[0] == package
+            for cls in type(client).__mro__
+        )
+
     def method(self, path: str) -> MethodTable | None:
         """What is known of a method; `Class.method` for those of objects."""
         return self.table.methods.get(path) if self.table is not None else None

@@ -75,6 +75,9 @@ def wrap(
     if on_capture not in ("refuse", "ask", "go_on"):
         raise ConfigError(f"wrap {prefix}: on_capture must be 'refuse', 'ask' or 'go_on'")
     found = connector_of(connector, table)
+    if table is None and not found.knows(client):
+        # A client of one's own that only bears the name of a ready connector.
+        found = Connector(connector)
     settings = Settings(tuple(retryable), record_reads, on_capture)
     root = Root(rein, client, prefix, found, settings)
     rein.tools.open_names(prefix, root.resolve)

@@ -809,3 +809,25 @@ def test_a_locator_leads_nowhere_else() -> None:
         with pytest.raises(errors.Conflict):
             locating.found(client, wrong, chain)
     assert client.log == []
+
+
+def test_an_installed_table_is_for_the_client_that_it_names(
+    rein: Rein, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    from checkrein import connectors
+
+    path = tmp_path / "shop.toml"
+    path.write_text(
+        'connector = "shop"\npackage = "shop"\ntested = "1"\nclient = "elsewhere:Client"\n'
+        '[methods.ping]\nundo = "none"\nwhy = "rung"\n'
+    )
+    monkeypatch.setattr(connectors, "offered", lambda: {"shop": path})
+    wrapped(rein)
+    tool = rein.tools.get("shop.ping")
+    assert tool is not None and tool.info.irreversible == ""
+    ours = path.with_name("ours.toml")
+    ours.write_text(path.read_text().replace("elsewhere", Client.__module__.partition(".")[0]))
+    monkeypatch.setattr(connectors, "offered", lambda: {"shop": ours})
+    wrapped(rein, account="b")
+    tool = rein.tools.get("shop[b].ping")
+    assert tool is not None and tool.info.irreversible == "rung"

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, get_type_hints, is_typeddict
 
 from checkrein.call import ToolInfo
 from checkrein.codec import encode, encode_arguments
@@ -298,6 +299,7 @@ def _template(text: str, tool: Tool, known: Callable[[str], Tool | None]) -> Und
     inject: list[tuple[str, str]] = []
     for parameter, path in list(given.items()):
         _check_picks(path, tool, where)
+        _check_result(path, tool, where)
         if path[0] == "=":
             continue
         if path[0] in tool.parameters or path[0] == "result":
@@ -314,6 +316,25 @@ def _template(text: str, tool: Tool, known: Callable[[str], Tool | None]) -> Und
                 f"{where}: {path[0]!r} is neither `result`, `key` nor a parameter of the tool"
             )
     return UndoPlan(name, tuple(given.items()), tuple(inject), restores=restores)
+
+
+def _check_result(path: Path, tool: Tool, where: str) -> None:
+    """Refuse a field that the tool's declared result does not have, where it says what it gives."""
+    if path[0] != "result" or len(path) < 2 or not isinstance(path[1], str) or tool.fn is None:
+        return
+    try:
+        given = get_type_hints(tool.fn).get("return")
+    except Exception:  # noqa: BLE001 - annotations are anybody's code, and may name what is absent
+        return
+    if not isinstance(given, type):
+        return
+    fields = getattr(given, "model_fields", None)
+    if is_typeddict(given):
+        fields = given.__annotations__
+    elif dataclasses.is_dataclass(given):
+        fields = [field.name for field in dataclasses.fields(given)]
+    if fields is not None and path[1] not in fields and not hasattr(given, path[1]):
+        raise ConfigError(f"{where}: a {given.__name__}, which the tool gives, has no {path[1]!r}")
 
 
 def _check_picks(path: Path, tool: Tool, where: str) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
+from pydantic import BaseModel
 
 from checkrein import Call, Rein, errors
 from checkrein.http_undo import HttpUndo, http_delete
@@ -328,3 +330,49 @@ def test_a_file_and_the_code_must_not_say_different_things(tmp_path: Path) -> No
     rein = Rein.from_file(path)
     with pytest.raises(errors.ConfigError, match="timeout is set in the configuration"):
         rein.tool(lambda: None, name="act", timeout=6)
+
+
+@dataclasses.dataclass
+class Made:
+    id: str
+
+    def link(self) -> str:
+        return f"x:{self.id}"
+
+
+class Typed(TypedDict):
+    id: str
+
+
+class Modelled(BaseModel):
+    id: str
+
+
+def dataclass_tool() -> Made:
+    return Made("1")
+
+
+def dict_tool() -> Typed:
+    return {"id": "1"}
+
+
+def model_tool() -> Modelled:
+    return Modelled(id="1")
+
+
+@pytest.mark.parametrize("tool", [dataclass_tool, dict_tool, model_tool])
+def test_a_field_that_the_declared_result_does_not_have(
+    make: Callable[..., Rein], tool: Any
+) -> None:
+    rein = make()
+    rein.declare("back", lambda id: None)
+    with pytest.raises(errors.ConfigError, match="has no 'idd'"):
+        rein.declare("wrong", tool, undo="back(result.idd)")
+    rein.declare("right", tool, undo="back(result.id)")
+    # A result that says nothing of itself is looked at when it is there: the call is not undoable.
+    act = rein.tool(lambda: {"id": 1}, name="act", undo="back(result.idd)")
+    with rein.session() as session:
+        act()
+    report = session.rollback(dry_run=True)
+    assert report is not None and report.actions[0].status == "not_undoable"
+    assert "the call gave no result.idd" in report.actions[0].detail

@@ -119,12 +119,20 @@ class Vault:
         """
         if packed.place == "omitted":
             return ERASED
-        data = packed.data if packed.place == "row" else self._read(packed)
-        if _ref(packed.salt, data) != packed.ref:
-            raise _altered(packed.ref)
+        data = self.stored(packed)
         if data[:1] == _SEALED:
             data = self._open(packed, data)
         return _tree(packed.ref, data)
+
+    def stored(self, packed: Packed) -> bytes:
+        """The bytes as they are stored, sealed or not, checked against `ref`.
+
+        Raises `PayloadUnreadable` where they are missing or altered.
+        """
+        data = packed.data if packed.place == "row" else self._read(packed)
+        if _ref(packed.salt, data) != packed.ref:
+            raise _altered(packed.ref)
+        return data
 
     def erase(self, packed: Packed) -> None:
         """Remove the file of a large payload; the others have none. Can be repeated."""

@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "init": ("Begin", "project", "Write a commented checkrein.toml."),
     "doctor": ("Begin", "doctor", "Check the installation, the configuration and the store."),
     "plugins": ("Begin", "plugins", "List installed plugins and the order in which they run."),
+    "store": ("Begin", "store", "Move a store: from SQLite to PostgreSQL, and back."),
     "new-plugin": ("Begin", "project", "Write a new plugin as a distribution of its own."),
     "sessions": ("Look", "sessions", "List sessions, newest first."),
     "show": ("Look", "show", "Show what happened in one session."),

@@ -84,6 +84,12 @@ def mark(on: sqlite3.Cursor | sqlite3.Connection) -> None:
         on.execute(statement)
 
 
+def mark_moved(on: sqlite3.Cursor) -> None:
+    """Mark every event of a store that was moved here with its sessions' rows as they ended."""
+    for statement in (_FOLD[0], _FOLD[2]):
+        on.execute(statement)
+
+
 def late(connection: sqlite3.Connection) -> int:
     """How many events have no mark yet, at most."""
     return int(connection.execute(_LATE).fetchone()[0])

@@ -21,6 +21,8 @@ class StoreOptions:
     max_payload: int = 8 * 1024 * 1024
     encrypt: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
+    moving: bool = False
+    """Open also what is half migrated: for the migration itself."""
 
 
 def open_store(url: str, options: StoreOptions | None = None) -> Store:

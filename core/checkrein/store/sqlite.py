@@ -35,7 +35,9 @@ from checkrein.store._address import beside, checked, path_of
 from checkrein.store._bill import Bill
 from checkrein.store._commits import Commits
 from checkrein.store._connections import Connections
+from checkrein.store._moving import check_whole
 from checkrein.store._rules import chain_body, chain_hash, claim_conflict, micros
+from checkrein.store._sqlite_moving import Moving
 from checkrein.store._standing import count_standings, read_standings
 from checkrein.store._write import read_balance
 
@@ -45,7 +47,7 @@ BUSY_TIMEOUT = 5.0
 _log = logging.getLogger("checkrein.store")
 
 
-class SqliteStore(Commits, Bill):
+class SqliteStore(Commits, Bill, Moving):
     """Implements `checkrein.store.Store` over one SQLite file.
 
     `options.extra` may hold `busy_timeout` (seconds) and `max_pages` (largest size of the file,
@@ -68,7 +70,10 @@ class SqliteStore(Commits, Bill):
             max_pages=extra.get("max_pages"),
         )
         try:
-            self.key = store_key(beside(path, ".key"))
+            if not options.moving:
+                check_whole(self, str(path))
+            self._key_file = beside(path, ".key")
+            self.key = store_key(self._key_file)
             seal = seal_key(beside(path, ".seal")) if options.encrypt else None
             self._files = beside(path, ".payloads")
             self._vault = Vault(self._files, max_bytes=options.max_payload, seal_key=seal)

@@ -41,15 +41,17 @@ from checkrein.store import (
     same_key,
 )
 from checkrein.store._listeners import Listeners
+from checkrein.store._moving import check_whole
 from checkrein.store._rules import chain_body, chain_hash, claim_conflict, micros
 from checkrein_plugins.stores.postgres import bill, reading, whole, writing
 from checkrein_plugins.stores.postgres.address import address_of
 from checkrein_plugins.stores.postgres.connections import PATIENCE, Connections, migrate, secret
+from checkrein_plugins.stores.postgres.moving import Moving
 
 _OWNER = "SELECT id, host, boot, pid, started, beat FROM owners"
 
 
-class PostgresStore:
+class PostgresStore(Moving):
     """Implements `checkrein.store.Store` over one schema of a PostgreSQL database.
 
     `options.extra` may hold `patience` (seconds that a call waits for the server). Raises
@@ -79,6 +81,8 @@ class PostgresStore:
         )
         try:
             migrate(self._connections)
+            if not options.moving:
+                check_whole(self, address.shown)
             self.key = secret(self._connections)
         except BaseException:
             self._connections.close()

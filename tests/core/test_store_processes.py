@@ -14,6 +14,8 @@ import pytest
 
 from checkrein.errors import HoldRefused
 from checkrein.store import (
+    Batch,
+    SessionPut,
     Store,
     open_store,
 )
@@ -184,3 +186,23 @@ def test_admission_reads_nothing_before_it_decides(store: Store) -> None:
         assert statement.startswith("UPDATE accounts SET held")
         assert "<=" in statement.partition("INSERT")[0]
     assert any(statement.startswith("SELECT") for statement in about[1:])
+
+
+def test_numbers_that_another_process_has_freed_are_not_used(path: Path) -> None:
+    ours, theirs = open_at(path), open_at(path)
+    opened(ours, "a")
+    ours.commit(note("a"))
+    ours.commit(note("a"))  # from here on it knows where the chain ends
+    opened(theirs, "b")
+    for _ in range(3):
+        theirs.commit(note("b"))
+    theirs.commit(Batch("b", (), 9, session_put=SessionPut(state="COMPLETED", owner="")))
+    assert theirs.forget("b", at=9)
+    last = theirs.events()[-1].seq
+    ours.commit(note("a"))
+    assert ours.append("a", "note", "c", 1, {}, 1) == "none"
+    assert [event.seq for event in ours.events()] == [1, 2, last, last + 1, last + 2]
+    assert [event.n for event in ours.events(session="a")] == [1, 2, 3, 4]
+    assert ours.verify("a") is None and ours.rebuild() == []
+    ours.close()
+    theirs.close()

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from checkrein.store import Batch, Committed, HoldRow, SettleRow
 from checkrein.store._bill_rows import COLUMNS, bill_values
+from checkrein.store._marks import FOLDED
 from checkrein.store._rules import chain_hash, micros
 
 Into: TypeAlias = tuple[str, str]
@@ -23,10 +24,12 @@ Into: TypeAlias = tuple[str, str]
 def _into(target: str, more: int) -> Into:
     # The column `n` is NOT NULL: a session that is not as expected refuses the row. A number
     # that somebody else took refuses it too, by the primary key: so nothing was written since
-    # this process wrote last, and its session ends where it knows. Triggers do the rest.
+    # this process wrote last, and its session ends where it knows. Only `forget` makes numbers
+    # free again, and what it deletes is marked: a number up to that mark was taken once.
+    # Triggers do the rest.
     at_any = (
         f"INSERT INTO {target} VALUES (?, ?, (SELECT ? FROM sessions WHERE sid = ? AND id = ? "
-        "AND fence <= ? AND rollback = 'none'), "
+        f"AND fence <= ? AND rollback = 'none' AND {FOLDED} < ?), "
         f"{', '.join(['?'] * (11 + more))})"
     )
     open_only = "state = 'ACTIVE' AND stopped = 0 AND rollback ="
@@ -160,7 +163,7 @@ class Ends:
                 into[admit],
                 (
                     seq, sid, n + 1, sid, session, _NO_FENCE if fence is None else fence,
-                    kind, call, attempt, at, ref, head, digest, view, salt, data, place, *more,
+                    seq, kind, call, attempt, at, ref, head, digest, view, salt, data, place, *more,
                 ),
             )  # fmt: skip
         except sqlite3.IntegrityError:

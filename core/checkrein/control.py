@@ -24,7 +24,7 @@ PAYLOAD_LIMIT = 1_000_000
 
 _CARRIED = (
     "agent", "user", "tenant", "task", "intent", "labels", "on_error", "policy", "pins", "mode",
-    "max_resumes",
+    "max_resumes", "sandbox",
 )  # fmt: skip
 """What a session that is started anew begins with."""
 

@@ -64,6 +64,8 @@ class Lifecycle:
         outer = active(rein)
         if outer is not None and not session.parent:
             session.parent, session.root = outer.id, outer.root
+        if outer is not None and session.sandbox is None:
+            session.sandbox = outer.sandbox
         row = rein.store.session(session.id)
         if row is not None:
             if not self._reopen(session, row):
@@ -97,7 +99,7 @@ class Lifecycle:
         if session.stateless:
             body["stateless"] = True
         if session.sandbox is not None:
-            body["sandbox"] = True
+            body["sandbox"] = session.sandbox.recorded or True
         if trace_parent:
             body["trace"] = trace_parent
         put = SessionPut(create=True, state="ACTIVE", owner=rein.lease.id(), body=body)
@@ -128,6 +130,8 @@ class Lifecycle:
                 f"session {session.id} is stateless: it ends with the process that began it; open "
                 "a new one"
             )
+        if row.body.get("sandbox"):
+            session.play(row.body["sandbox"])
         resumes = self._resumes(row) if crashed else 0
         session.fence = (
             row.fence
@@ -241,7 +245,8 @@ class Lifecycle:
     async def leave(self, io: IO, session: Session, error: BaseException | None) -> None:
         """End the session: completed, suspended, or failed and rolled back."""
         rein = self.rein
-        if session.sandbox is not None:
+        outer = active(rein)
+        if session.sandbox is not None and (outer is None or outer.sandbox is not session.sandbox):
             session.sandbox.tell()
         if session.id in rein.unrecorded:
             rein.untrack(session)

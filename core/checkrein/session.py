@@ -101,9 +101,7 @@ class Session:
         self.sandbox: Sandbox | None = None
         """Nothing runs: its calls are answered by this."""
         if sandbox:
-            from checkrein.sandbox import Sandbox
-
-            self.sandbox = Sandbox(rein, sandbox if isinstance(sandbox, str) else None)
+            self.play(sandbox)
         self.drain = rein.drain if drain is None else float(drain)
         check_texts({"agent": agent, "session id": id}, names=True)
         check_texts({"intent": intent, "user": self.user, "tenant": self.tenant, "task": task})
@@ -137,6 +135,13 @@ class Session:
 
     def __repr__(self) -> str:
         return f"Session({self.id!r}, agent={self.agent!r})"
+
+    def play(self, recorded: bool | str) -> None:
+        """Be a sandbox, unless it is one: nothing runs. `recorded`: a session, if it answers."""
+        if self.sandbox is None:
+            from checkrein.sandbox import Sandbox
+
+            self.sandbox = Sandbox(self.rein, recorded if isinstance(recorded, str) else None)
 
     def calls(self) -> set[str]:
         """Ids of the calls that this process is executing, or gave up and may still act."""

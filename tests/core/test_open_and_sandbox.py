@@ -191,6 +191,38 @@ def test_policies_decide_in_a_sandbox(make: Callable[..., Rein]) -> None:
     assert session.plan == ()
 
 
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
+@pytest.mark.parametrize("how", ["itself", "inside", "taken up", "restarted"])
+def test_a_sandbox_stays_one(make: Callable[..., Rein], how: str, mode: str) -> None:
+    class No(Plugin):
+        name = "no"
+
+        def pre_call(self, call: Call) -> Deny | None:
+            return Deny("never") if mode == "observe" else None
+
+    rein = make(No(), mode=mode)
+    log: list[str] = []
+    put = rein.tool(log.append, name="put", example="as if")
+    with rein.session(sandbox=True) as session:
+        if how == "itself":
+            assert put("a") == "as if"
+        elif how == "inside":
+            with rein.session() as inner:
+                assert put("a") == "as if"
+            assert [p.name for p in session.plan] == ["put"] and inner.plan == session.plan
+        else:
+            session.waiting.add("somebody")
+    if how in ("taken up", "restarted"):
+        id = session.id
+        if how == "restarted":
+            rein.stop(id)
+            id = rein.restart(id)
+        with rein.session(id=id) as again:
+            assert put("a") == "as if"
+        assert [p.name for p in again.plan] == ["put"]
+    assert log == []
+
+
 def test_models_are_not_called_in_a_sandbox(make: Callable[..., Rein]) -> None:
     rein = make()
     with rein.session(sandbox=True), pytest.raises(errors.Denied, match="sandbox"):

@@ -1,12 +1,14 @@
 """Generator methods of wrapped clients: they act while they are consumed, and are recorded then.
 
 The intent is committed before the first item is made, in the session that consumes; the outcome
-with that item, and how it ended (items, error) as an event of kind `consumed`.
+with that item, and how it ended (items, error) as an event of kind `consumed`. Each attempt makes
+a generator of its own, with the arguments that were let through. Where a plugin answers, its
+answer stands for the items, and nothing is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
 from checkrein._io import finish
@@ -24,24 +26,72 @@ if TYPE_CHECKING:
 _END = object()
 
 
+class _Made:
+    """What the attempts of one entry have made: the newest generator, and its call's id."""
+
+    def __init__(self, entry: Entry, raw: Callable[..., Any]) -> None:
+        self.made: Any = None
+        self.call = ""
+        tool, own = entry.tool, entry.run
+
+        def start(call: Any, exact: dict[str, Any]) -> Any:
+            self.call = call.id
+            if own is not None:
+                return own(call, exact)
+            args, kwargs = tool.spread(exact)
+            return raw(*args, **kwargs)
+
+        self._start = start
+        # An item is not what the whole has given: no undo is built from it, and nobody is
+        # answered with it.
+        entry.raw = lambda value: None
+        entry.whole = False
+
+    def first(self, call: Any, exact: dict[str, Any]) -> Any:
+        """The first item of a new generator."""
+        if self.made is not None:
+            self.made.close()
+        self.made = self._start(call, exact)
+        return next(self.made, _END)
+
+    async def later_first(self, call: Any, exact: dict[str, Any]) -> Any:
+        """As `first`, of an async generator."""
+        if self.made is not None:
+            await self.made.aclose()
+        self.made = self._start(call, exact)
+        return await anext(self.made, _END)
+
+
+def _answered(value: Any) -> Iterable[Any]:
+    """The items of an answer: one that is no list of them is the only one."""
+    if value is None or value is _END:
+        return ()
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
 def items(node: Node, bound: Bound, raw: Callable[..., Any]) -> Callable[..., Any]:
     """The twin of a generator method."""
 
     def twin(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         entry = bound(args, kwargs)
-        made = raw(*map(unwrapped, args), **{k: unwrapped(v) for k, v in kwargs.items()})
         if entry is None:
-            return (yield from _plain(node, made))
+            plain = raw(*map(unwrapped, args), **{k: unwrapped(v) for k, v in kwargs.items()})
+            return (yield from _plain(node, plain))
         rein = node.root.rein
-        place = _begin(entry, lambda: next(made, _END))
-        item = seen(finish(rein.engine.outcome(rein.sync_io, entry))).value
+        running = _Made(entry, raw)
+        entry.run, entry.is_async = running.first, False
         count, problem = 0, ""
         try:
+            item = seen(finish(rein.engine.outcome(rein.sync_io, entry))).value
+            if running.made is None:
+                for answer in _answered(item):
+                    yield node.given(answer)
+                return None
             while item is not _END:
                 count += 1
                 sent = yield node.given(item)
-                with _inside(entry, place):
-                    item = _next(made, sent)
+                with _inside(entry, running.call):
+                    item = _next(running.made, sent)
         except GeneratorExit:
             problem = "closed"
             raise
@@ -49,8 +99,10 @@ def items(node: Node, bound: Bound, raw: Callable[..., Any]) -> Callable[..., An
             problem = type(error).__name__
             raise
         finally:
-            made.close()
-            _end(rein, entry, place, count, problem)
+            if running.made is not None:
+                running.made.close()
+                _end(rein, entry, running.call, count, problem)
+        return None
 
     return twin
 
@@ -75,21 +127,27 @@ def later_items(node: Node, bound: Bound, raw: Callable[..., Any]) -> Callable[.
 
     async def twin(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         entry = bound(args, kwargs)
-        made = raw(*map(unwrapped, args), **{k: unwrapped(v) for k, v in kwargs.items()})
         if entry is None:
-            async for item in made:
+            async for item in raw(
+                *map(unwrapped, args), **{k: unwrapped(v) for k, v in kwargs.items()}
+            ):
                 yield node.given(item)
             return
         rein = node.root.rein
-        place = _begin(entry, lambda: anext(made, _END), is_async=True)
-        item = seen(await rein.engine.outcome(rein.async_io, entry)).value
+        running = _Made(entry, raw)
+        entry.run, entry.is_async = running.later_first, True
         count, problem = 0, ""
         try:
+            item = seen(await rein.engine.outcome(rein.async_io, entry)).value
+            if running.made is None:
+                for answer in _answered(item):
+                    yield node.given(answer)
+                return
             while item is not _END:
                 count += 1
                 yield node.given(item)
-                with _inside(entry, place):
-                    item = await anext(made, _END)
+                with _inside(entry, running.call):
+                    item = await anext(running.made, _END)
         except GeneratorExit:
             problem = "closed"
             raise
@@ -97,32 +155,18 @@ def later_items(node: Node, bound: Bound, raw: Callable[..., Any]) -> Callable[.
             problem = type(error).__name__
             raise
         finally:
-            await made.aclose()
-            _end(rein, entry, place, count, problem)
+            if running.made is not None:
+                await running.made.aclose()
+                _end(rein, entry, running.call, count, problem)
 
     return twin
-
-
-def _begin(entry: Entry, first: Callable[[], Any], *, is_async: bool = False) -> list[str]:
-    """Let the entry make the first item; the id of its call is known when it runs."""
-    place: list[str] = []
-
-    def run(call: Any, _: dict[str, Any]) -> Any:
-        place.append(call.id)
-        return first()
-
-    entry.run, entry.is_async = run, is_async
-    # An item is not what the whole has given: no undo is built from it.
-    entry.raw = lambda value: None
-    entry.dump = lambda value: None
-    return place
 
 
 class _inside:  # noqa: N801 - used as a statement
     """While an item is made: what that calls was called by this call."""
 
-    def __init__(self, entry: Entry, place: list[str]) -> None:
-        self.session, self.call = entry.session.id, place[0] if place else ""
+    def __init__(self, entry: Entry, call: str) -> None:
+        self.session, self.call = entry.session.id, call
 
     def __enter__(self) -> None:
         self.before = CURRENT.get()
@@ -132,10 +176,8 @@ class _inside:  # noqa: N801 - used as a statement
         CURRENT.set(self.before)
 
 
-def _end(rein: Rein, entry: Entry, place: list[str], count: int, problem: str) -> None:
-    if not place:
-        return
-    event = rein.journal.event("consumed", place[0], items=count, ended=problem or "whole")
+def _end(rein: Rein, entry: Entry, call: str, count: int, problem: str) -> None:
+    event = rein.journal.event("consumed", call, items=count, ended=problem or "whole")
     batch = Batch(entry.session.id, (event,), event.at)
     try:
         rein.observers.notify(rein.store.commit(batch), batch)

@@ -148,6 +148,8 @@ class Entry:
     """The plugins were asked again because a limit was used up meanwhile."""
     happened: bool = False
     """It has been done and paid for already: it is recorded, and nothing can refuse it."""
+    whole: bool = True
+    """What the tool gives is all of its result, and can be given again."""
     unrecorded: bool = False
     """The store could not be reached, and the call runs all the same (`failure_mode="open"`)."""
     before: Any = MISSING

@@ -137,6 +137,8 @@ class Recording:
     def encoded(self, entry: Entry, outcome: Outcome) -> tuple[Any, bool]:
         """(tree of the result, whether it is complete): never fails the call."""
         value = outcome.value
+        if not entry.whole:
+            return None, False
         if is_flat_value(value) or (entry.dump is None and is_brief(value)):
             return value, True
         try:

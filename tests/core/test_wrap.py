@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import pytest
 
-from checkrein import Approved, Call, Deny, Plugin, Rein, errors
+from checkrein import Answer, Approved, Call, Deny, Plugin, Rein, Rewrite, errors
 
 
 class NotFound(Exception):
@@ -639,6 +639,87 @@ def test_async_generators_are_recorded_when_they_are_consumed(rein: Rein) -> Non
     session = asyncio.run(run())
     assert names(rein, session.id) == ["shop.sweep", "shop.sweep", "shop.Customer.delete"]
     assert client.log == ["swept 0", "swept 1", "swept 0", "-c0"]
+
+
+class Sweeper:
+    """A client whose methods act while their items are taken."""
+
+    def __init__(self) -> None:
+        self.log: list[Any] = []
+        self.faults = 0
+
+    def sweep(self, where: str) -> Iterator[str]:
+        self.log.append(where)
+        if self.faults:
+            self.faults -= 1
+            raise ConnectionError
+        yield where
+        yield where * 2
+
+    async def sweep_later(self, where: str) -> AsyncIterator[str]:
+        for item in self.sweep(where):
+            yield item
+
+
+class Says(Plugin):
+    """One verdict about every call that is not about `x`."""
+
+    def __init__(self, verdict: Callable[[Call], Any]) -> None:
+        self.verdict = verdict
+
+    def pre_call(self, call: Call) -> Any:
+        return None if call.arguments.get("where") == "x" else self.verdict(call)
+
+
+def swept(client: Sweeper, made: Any, is_async: bool, where: str) -> list[str]:
+    async def later() -> list[str]:
+        return [item async for item in made.sweep_later(where)]
+
+    return asyncio.run(later()) if is_async else list(made.sweep(where))
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    ("says", "given", "log"),
+    [
+        (lambda call: Rewrite(call.replace(arguments={"where": "x"})), ["x", "xx"], ["x"]),
+        (lambda call: Answer(["p", "q"], "cache"), ["p", "q"], []),
+        (lambda call: Answer(None, "cache"), [], []),
+        (lambda call: Answer("p", "cache"), ["p"], []),
+    ],
+)
+def test_what_plugins_say_of_a_generator_holds_for_all_of_it(
+    says: Callable[[Call], Any], given: list[str], log: list[str], is_async: bool
+) -> None:
+    client = Sweeper()
+    with Rein(plugins=[Says(says)], store="memory:") as rein:
+        made: Any = rein.wrap(client, connector="shop")
+        with rein.session():
+            assert swept(client, made, is_async, "y") == given
+    assert client.log == log
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_generator_runs_in_no_sandbox_and_is_tried_again_from_its_beginning(
+    is_async: bool,
+) -> None:
+    client = Sweeper()
+    with Rein(plugins=[], store="memory:") as rein:
+        rein.declare("shop.sweep", example=["e"])
+        rein.declare("shop.sweep_later", example=["e"])
+        made: Any = rein.wrap(client, connector="shop", retryable=["sweep", "sweep_later"])
+        with rein.session(sandbox=True):
+            assert swept(client, made, is_async, "y") == ["e"]
+        assert client.log == []
+        client.faults = 1
+        with rein.session() as session:
+            assert swept(client, made, is_async, "y") == ["y", "yy"]
+        assert client.log == ["y", "y"]
+        # One item is not the result: nobody is answered with it.
+        rein.tools.examples.clear()
+        with rein.session(sandbox=session.id), pytest.raises(errors.Denied, match="no recorded"):
+            swept(client, made, is_async, "y")
+        assert client.log == ["y", "y"]
 
 
 # -- reads

@@ -75,7 +75,7 @@ class Recovery:
     async def _tidy(self, io: IO, report: RecoverReport) -> None:
         """Open sessions that nobody runs: refused ones fail, forsaken ones are abandoned."""
         idle = self.rein.clock() - round(self.rein.idle_limit * 1e6)
-        for row in list(self._sessions(state="ACTIVE")):
+        for row in list(self.rein.control.rows(state="ACTIVE")):
             if self.rollbacks.alive(row):
                 continue
             refused = self.refused(row.id)
@@ -162,9 +162,9 @@ class Recovery:
         now = self.rein.clock()
         for lease in self.store.owners():
             if not owner.alive(lease, now):
-                yield from self._sessions(owner=lease.id)
+                yield from self.rein.control.rows(owner=lease.id)
         # A lease may be gone altogether, where its process broke off in a rollback.
-        yield from self._sessions(rollback="rolling_back")
+        yield from self.rein.control.rows(rollback="rolling_back")
         after: str | None = None
         while True:
             page = self.store.records("doubt", state="open", after=after, limit=500)
@@ -172,15 +172,6 @@ class Recovery:
                 row = self.store.session(record.id)
                 if row is not None:
                     yield row
-            after = page.next
-            if after is None:
-                return
-
-    def _sessions(self, **wanted: str) -> Iterator[SessionRow]:
-        after: str | None = None
-        while True:
-            page = self.store.sessions(after=after, limit=500, **wanted)
-            yield from page.rows
             after = page.next
             if after is None:
                 return

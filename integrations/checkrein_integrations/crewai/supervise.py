@@ -159,6 +159,8 @@ class Hooks:
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
         self._passes: dict[int, Pass] = {}
+        self._ready: dict[int, tuple[Any, Any]] = {}
+        """(tool as the framework calls it, tool itself) of those that pass the engine."""
 
     def points(self) -> Iterable[tuple[Any, Any]]:
         """(interception point, hook) pairs."""
@@ -213,10 +215,17 @@ class Hooks:
     def before_tool(self, context: Any) -> bool | None:
         """A tool is about to be called; False keeps the framework from calling it."""
         structured = context.tool
-        tool = getattr(structured, "_original_tool", None) or structured
+        ready = self._ready.get(id(structured))
+        known = ready is not None and ready[0] is structured
+        if ready is not None and known:
+            tool = ready[1]
+        else:
+            tool = getattr(structured, "_original_tool", None) or structured
         told = Pass(context.tool_name, tool, context.tool_input, context.task, context.agent)
         self._passes[id(context.tool_input)] = told
         PASS.set(told)
+        if known:
+            return None
         try:
             if not isinstance(tool, (BaseTool, CrewStructuredTool)):
                 unknown = binder_of(self._scope.rein).unknown(context.tool_name)
@@ -228,6 +237,7 @@ class Hooks:
                     f"tool {tool.name} is supervised by another Rein already"
                 )
             self._scope.instruments.tool(structured)
+            self._ready[id(structured)] = (structured, tool)
         except BaseException as error:  # noqa: BLE001 - ends the run in the hook after the call
             told.error = failed(error) if isinstance(error, Exception) else error
             return False

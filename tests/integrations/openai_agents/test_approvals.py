@@ -386,9 +386,10 @@ def work(folder, name, how, token):
             else:
                 result = run_sync(rein, agent(), "go", max_turns=20)
     tokens = [rein.read(row.id).spend().tokens for row in rein.store.sessions().rows]
+    paid = [rein.read(row.id).spend().nano_usd for row in rein.store.sessions().rows]
     waiting = [a.id for a in rein.approvals.pending()]
     rein.close()
-    return [result.final_output, tokens, waiting]
+    return [result.final_output, tokens, waiting, paid]
 
 
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -475,11 +476,12 @@ ALL = ["0", "1", "2", "3", "4", "4", "5", "6"]
 def test_a_killed_run_goes_on_and_nothing_is_paid_or_done_twice(workers, tmp_path):
     workers.kill(workers.start("die", "run-1"))
     assert workers.lines("done.txt") == ["0", "1", "2", "3"]
-    answer, tokens, _ = workers.said(workers.start("resume", "run-1"))
+    answer, tokens, _, paid = workers.said(workers.start("resume", "run-1"))
     assert answer == "finished"
     assert workers.lines("done.txt") == ["0", "1", "2", "3", "4", "5"]
     assert workers.lines("models.txt") == ALL
     assert tokens == [15 * 7]
+    assert paid == [7 * (10 * 150 + 5 * 600)], "nano-dollars of gpt-4o-mini"
     rein = Rein(store=f"sqlite:///{tmp_path}/run.db")
     assert states(rein) == [("COMPLETED", "none")]
     with pytest.raises(Conflict):
@@ -509,7 +511,7 @@ def test_a_run_goes_on_in_another_process_even_when_that_one_is_killed(workers, 
     assert done.returncode == 0, done.stderr + done.stdout
     workers.kill(workers.start("resume-die", token))
     assert workers.lines("done.txt") == ["0", "1", "100", "3"]
-    answer, tokens, _ = workers.said(workers.start("resume", token))
+    answer, tokens, *_ = workers.said(workers.start("resume", token))
     assert answer == "finished"
     assert workers.lines("done.txt") == ["0", "1", "100", "3", "4", "5"]
     assert workers.lines("models.txt") == ALL

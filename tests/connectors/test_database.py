@@ -21,7 +21,8 @@ from checkrein_plugins.connectors import Database
 
 
 def database(tmp_path: Path) -> tuple[Database, Callable[[], dict[int, Any]]]:
-    engine = sa.create_engine(f"sqlite:///{tmp_path}/shop.db")
+    # Without a pool: nothing stays open behind a test.
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/shop.db", poolclass=sa.NullPool)
     meta = sa.MetaData()
     orders = sa.Table(
         "orders", meta, sa.Column("id", sa.Integer, primary_key=True),

@@ -45,7 +45,9 @@ def s3() -> Any:
 def sqlalchemy() -> Any:
     import sqlalchemy
 
-    return connectors.Database(sqlalchemy.create_engine("sqlite://"))
+    return connectors.Database(
+        sqlalchemy.create_engine("sqlite://", poolclass=sqlalchemy.StaticPool)
+    )
 
 
 CLIENTS: dict[str, tuple[Callable[[], Any], Path]] = {

@@ -413,8 +413,9 @@ def test_old_sessions_are_forgotten_and_chains_verify(
     with pytest.raises(errors.Conflict, match="forgotten"):
         rein.restart(old.id)
     if url != "memory:":
-        with sqlite3.connect(tmp_path / "store.db") as db:
-            assert db.execute("SELECT count(*) FROM events WHERE place = 'file'").fetchone() == (0,)
+        db = sqlite3.connect(tmp_path / "store.db")
+        assert db.execute("SELECT count(*) FROM events WHERE place = 'file'").fetchone() == (0,)
+        db.close()
         assert b"secretsecret" not in (tmp_path / "store.db").read_bytes()
         assert not list((tmp_path / "store.db.payloads").iterdir())
 

@@ -181,13 +181,10 @@ class Control:
         limit = self.rein.clock() - round(older_than * 1e6)
         sessions = payloads = 0
         for row in list(self.rows()):
-            if row.updated >= limit or row.state == "ACTIVE" or row.rollback == "rolling_back":
-                continue
             if row.id == ANCHORS or (user is not None and row.body.get("user") != user):
                 continue
-            doubt = self.store.record("doubt", row.id)
-            if doubt is not None and doubt.state == "open":
-                continue  # what is in doubt is still to be undone with it
+            if self._needed(row, limit) or self._reviewed(row.id):
+                continue
             if payloads_only:
                 erased = self._erase(row.id)
                 sessions += bool(erased)
@@ -195,6 +192,25 @@ class Control:
             elif not row.body.get("forgotten"):
                 sessions += self.store.forget(row.id, at=self.rein.clock())
         return Forgotten(sessions, payloads, self.store.sweep())
+
+    def _needed(self, row: SessionRow | None, limit: int) -> bool:
+        """Whether what a session left may still be undone with it, or with one around it."""
+        seen: set[str] = set()
+        while row is not None and row.id not in seen:
+            if row.updated >= limit or row.state == "ACTIVE" or row.rollback == "rolling_back":
+                return True
+            doubt = self.store.record("doubt", row.id)
+            if doubt is not None and doubt.state == "open":
+                return True
+            seen.add(row.id)
+            parent = "" if row.body.get("detached") else row.body.get("parent")
+            row = self.store.session(parent) if parent else None
+        return False
+
+    def _reviewed(self, id: str) -> bool:
+        """Whether a person is still to say of something that was done whether it stays."""
+        page = self.store.records("approval", state="pending", session=id, limit=1000)
+        return any(not self.rein.approvals.lapsed(record) for record in page.rows)
 
     def _erase(self, id: str) -> int:
         erased = 0

@@ -23,6 +23,7 @@ from checkrein.errors import (
     SessionClosed,
     StoreUnavailable,
 )
+from checkrein.parts import last_step
 from checkrein.session import active
 from checkrein.settings import check_texts
 from checkrein.store import Batch, Put, SessionPut, SessionRow
@@ -151,8 +152,7 @@ class Lifecycle:
         session.labels = {**body.get("labels", {}), **session.labels}
         if not session.keeps_setting:
             session.on_error = body.get("on_error", session.on_error)
-        last = rein.store.events(session=session.id, kinds=("intent",), reverse=True, limit=1)
-        session.steps = itertools.count(last[0].view.get("step", 0) + 1 if last else 1)
+        session.steps = itertools.count(last_step(rein.store, session.id) + 1)
         session.taken_up = True
         session.begin_span(body.get("trace", ""))
         rein.track(session)

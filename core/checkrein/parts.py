@@ -42,16 +42,42 @@ def _end_of(store: Store, session: str, to: int) -> int:
         raise ConfigError("rollback: to= is the number of a step that stays, 1 or more")
     last = 0
     before: int | None = None
+    # Undos that another process has run bear numbers of their own.
+    undo: Event | None = None
     while True:
         page = store.events(session=session, kinds=_STEPS, before=before, reverse=True, limit=PAGE)
         for event in page:
             step = int(event.view.get("step", 0))
             last = max(last, step)
-            if step == to:
-                ends = every(store, event.call, ("outcome", "answered", "denied"))
-                return max([event.seq, *(end.seq for end in ends)])
+            if step == to and event.view.get("kind") == "undo":
+                undo = undo or event
+            elif step == to:
+                return _ended_at(store, event)
         if len(page) < PAGE:
+            if undo is not None:
+                return _ended_at(store, undo)
             raise Conflict(
                 f"session {session} has no step {to} (its last is {last}): nothing was changed"
             )
+        before = page[-1].seq
+
+
+def _ended_at(store: Store, begun: Event) -> int:
+    ends = every(store, begun.call, ("outcome", "answered", "denied"))
+    return max([begun.seq, *(end.seq for end in ends)])
+
+
+def last_step(store: Store, session: str) -> int:
+    """The highest number that a step of a session bears; 0 if it has none.
+
+    Calls that run side by side are recorded in any order, and undos of other processes bear
+    numbers of their own: the newest event need not tell.
+    """
+    highest = 0
+    before: int | None = None
+    while True:
+        page = store.events(session=session, kinds=_STEPS, before=before, reverse=True, limit=PAGE)
+        highest = max([highest, *(int(event.view.get("step", 0)) for event in page)])
+        if len(page) < PAGE or any(event.view.get("kind") != "undo" for event in page):
+            return highest
         before = page[-1].seq

@@ -388,3 +388,48 @@ def test_a_store_that_is_none_is_refused() -> None:
     for wrong in (5, None, object()):
         with pytest.raises(errors.ConfigError, match="is no store"):
             Rein(store=wrong)  # type: ignore[arg-type]
+
+
+def test_steps_go_on_after_the_highest_where_a_session_is_taken_up(
+    make: Callable[..., Rein],
+) -> None:
+    first, second, third = make(), make(), make()
+    if first.store.url == "memory:":
+        second = third = first
+    worlds = {rein: World(rein) for rein in {first, second, third}}
+    with first.session() as session:
+        for name in "abcde":
+            worlds[first].act(name)
+        session.waiting.add("somebody")
+    # Whoever takes one action back runs its undo outside of the session.
+    second.rollback(session.id, action=calls(second, session.id)[1])
+    with third.session(id=session.id) as again:
+        for name in "fgh":
+            worlds[third].act(name)
+        steps = [e.view["step"] for e in again.events() if e.view.get("name") == "act"]
+        assert steps == [1, 2, 3, 4, 5, 6, 7, 8]
+        third.rollback(again.id, to=6)
+    assert worlds[third].log[-2:] == ["-h", "-g"]
+
+
+def test_what_may_still_be_undone_is_not_forgotten(make: Callable[..., Rein]) -> None:
+    class Review(Plugin):
+        def post_call(self, call: Call, outcome: Any) -> Ask | None:
+            return Ask("look") if call.arguments.get("name") == "c" else None
+
+    rein = make(Review(), approvals="store", wait="suspend")
+    world = World(rein)
+    with rein.session() as outer:
+        with rein.session():
+            world.act("a")
+        with rein.session(detached=True):
+            world.act("b")
+        with rein.session() as reviewed, pytest.raises(errors.ApprovalPending) as waits:
+            world.act("c")
+        assert reviewed.state == "COMPLETED"
+        assert rein.forget(payloads_only=True).sessions == 1  # the one that stands alone
+        assert rein.forget().sessions == 1
+        rein.approvals.reject(waits.value.token, by="ann", reason="no")
+        outer.rollback()
+    assert world.log[3:] == ["-c", "-a"]
+    assert rein.forget().sessions == 3

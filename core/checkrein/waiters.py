@@ -1,7 +1,8 @@
 """Waking those who wait for a person: at once in this process, soon after another one decided.
 
-All waiters of a Rein share one thread. It asks the store whether anything was committed, reads
-the decisions among what is new, and wakes who waits for them; with nobody waiting it ends.
+All waiters of a Rein share one thread. It asks the store whether anything was committed, or is
+told by one that can; reads the decisions among what is new, and wakes who waits for them. With
+nobody waiting it ends.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from checkrein import expiry
 from checkrein._locks import Lock
 from checkrein.errors import CheckreinError
+from checkrein.store._hearing import Ear, Hearing
 
 if TYPE_CHECKING:
     from checkrein.rein import Rein
@@ -113,12 +115,21 @@ class Waiters:
         ).start()
 
     def _work(self, seq: int) -> None:
+        ear = self.store.ear() if isinstance(self.store, Hearing) else None
+        try:
+            self._look(seq, ear)
+        finally:
+            if ear is not None:
+                ear.close()
+
+    def _look(self, seq: int, ear: Ear | None) -> None:
         mark = -1
         looked = alone = time.monotonic()
         by_clock = self.rein.clock is not self.rein.real_clock
         while not self._closed:
             if self._waiting or by_clock:
-                time.sleep(POLL)
+                if ear is None or by_clock or not ear.wait(SLOW):
+                    time.sleep(POLL)
             else:
                 # Only the time is waited for, or nothing: until somebody comes.
                 self._kick.wait(SLOW)

@@ -46,6 +46,7 @@ from checkrein.store._rules import chain_body, chain_hash, claim_conflict, micro
 from checkrein_plugins.stores.postgres import bill, reading, whole, writing
 from checkrein_plugins.stores.postgres.address import address_of
 from checkrein_plugins.stores.postgres.connections import PATIENCE, Connections, migrate, secret
+from checkrein_plugins.stores.postgres.listening import Ear
 from checkrein_plugins.stores.postgres.moving import Moving
 
 _OWNER = "SELECT id, host, boot, pid, started, beat FROM owners"
@@ -364,6 +365,10 @@ class PostgresStore(Moving):
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` after every commit of this process; returns how to stop that."""
         return self._listeners.add(callback)
+
+    def ear(self) -> Ear:
+        """Hears of what other processes commit, while somebody waits."""
+        return Ear(self._connections.address)
 
     def verify(self, session: str) -> Event | None:
         """The first bad event of a session, payloads included; None if all is well."""

@@ -56,6 +56,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "rollback": ("Undo", "undo", "Undo what a session did, newest effect first."),
     "settle": ("Undo", "undo", "Say by hand what became of a call that nobody could tell."),
     "recover": ("Undo", "undo", "Finish what killed processes left behind."),
+    "worker": (
+        "Undo",
+        "worker",
+        "Look after sessions and approvals of all processes, for as long as it runs.",
+    ),
 }
 
 _SIBLINGS = ("checkrein_plugins.", "checkrein_integrations.")

@@ -18,8 +18,8 @@ from checkrein.codec import decode, dumps, encode, loads
 from checkrein.errors import ConfigError
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine, Table
-    from sqlalchemy.sql.elements import ColumnElement
+    from sqlalchemy import Connection, Engine, Table  # pyright: ignore[reportMissingImports]  # not in every environment
+    from sqlalchemy.sql.elements import ColumnElement  # pyright: ignore[reportMissingImports]  # not in every environment
 
 KEYS = "checkrein_keys"
 """Table of the keys of calls and undos that took effect, with what undoes them."""
@@ -35,7 +35,7 @@ class Database:
     """
 
     def __init__(self, engine: Engine, *, max_rows: int = 10_000) -> None:
-        import sqlalchemy as sa
+        import sqlalchemy as sa  # pyright: ignore[reportMissingImports]  # not in every environment
 
         self._sa = sa
         self.engine = engine
@@ -174,12 +174,16 @@ class Database:
 
     def table(self, name: str) -> Table:
         """A table, as the database has it. Raises `ConfigError`."""
+        from sqlalchemy.exc import (  # pyright: ignore[reportMissingImports]  # as above
+            NoSuchTableError,
+        )
+
         sa = self._sa
         known = self._meta.tables.get(name)
         if known is None:
             try:
                 known = sa.Table(name, self._meta, autoload_with=self.engine)
-            except sa.exc.NoSuchTableError:
+            except NoSuchTableError:
                 raise ConfigError(f"database: there is no table {name!r}") from None
         if not known.primary_key.columns:
             raise ConfigError(

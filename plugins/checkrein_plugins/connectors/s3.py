@@ -20,7 +20,7 @@ def _code(error: Any) -> str:
 
 
 def _object(client: Any, bucket: str, key: str) -> dict[str, Any]:
-    from botocore.exceptions import ClientError
+    from botocore.exceptions import ClientError  # pyright: ignore[reportMissingImports]  # not in every environment
 
     try:
         found = client.get_object(Bucket=bucket, Key=key)
@@ -73,7 +73,7 @@ def object_tags(client: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def bucket_tags(client: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The tags of a bucket; empty if it has none."""
-    from botocore.exceptions import ClientError
+    from botocore.exceptions import ClientError  # pyright: ignore[reportMissingImports]  # not in every environment
 
     try:
         found = client.get_bucket_tagging(Bucket=arguments["kwargs"]["Bucket"])
@@ -94,7 +94,7 @@ def bucket_tags_back(client: Any, kwargs: dict[str, Any], before: dict[str, Any]
 
 def bucket_policy(client: Any, arguments: Mapping[str, Any]) -> str:
     """The policy of a bucket; empty if it has none."""
-    from botocore.exceptions import ClientError
+    from botocore.exceptions import ClientError  # pyright: ignore[reportMissingImports]  # not in every environment
 
     try:
         found: str = client.get_bucket_policy(Bucket=arguments["kwargs"]["Bucket"])["Policy"]

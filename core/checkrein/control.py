@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -190,14 +191,16 @@ class Control:
                 sessions += bool(erased)
                 payloads += erased
             elif not row.body.get("forgotten"):
-                sessions += self.store.forget(row.id, at=self.rein.clock())
+                with suppress(Conflict):  # somebody rolls it back since
+                    sessions += self.store.forget(row.id, at=self.rein.clock())
         return Forgotten(sessions, payloads, self.store.sweep())
 
     def _needed(self, row: SessionRow | None, limit: int) -> bool:
         """Whether what a session left may still be undone with it, or with one around it."""
         seen: set[str] = set()
         while row is not None and row.id not in seen:
-            if row.updated >= limit or row.state == "ACTIVE" or row.rollback == "rolling_back":
+            open_ = row.state == "ACTIVE" or row.rollback == "rolling_back" or row.owner
+            if open_ or row.updated >= limit:
                 return True
             doubt = self.store.record("doubt", row.id)
             if doubt is not None and doubt.state == "open":

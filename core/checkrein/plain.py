@@ -156,6 +156,10 @@ class Plain:
                 return self._engine(tool, arguments, session, call, given)
             if isinstance(error, FencedOut):
                 raise lost(id) from error
+            if not isinstance(error, Exception):
+                # Interrupted, perhaps when it was on disk already: nothing is run.
+                call = self._call(tool, arguments, session, call_id, step, parent)
+                self.engine.recording.void(Entry(tool, arguments, session), call, error)
             raise
         token = CURRENT.set((id, call_id, current, "tool"))
         started = perf_counter_ns()

@@ -365,3 +365,43 @@ def test_a_stopped_session_takes_no_plain_call() -> None:
         with pytest.raises(Halted):
             rein.call(effects.append, 1)
     assert effects == []
+
+
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize("store", ["memory:", "sqlite"])
+def test_a_call_that_is_interrupted_after_its_intent_is_taken_back(
+    store: str, watched: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Limits(Plugin):
+        def pre_call(self, call):
+            return Hold("acc", 1, "calls", 10)
+
+    url = store if store == "memory:" else f"sqlite:///{tmp_path / 'a.db'}"
+    with Rein([Limits(), *([Watcher()] if watched else [])], store=url) as rein:
+        assert rein.plain.possible is not watched
+        ran: list[int] = []
+        act = rein.tool(lambda x: ran.append(x), name="act")
+        with rein.session(on_error="keep") as session:
+            act(1)
+
+            def interrupted(write: Any) -> Any:
+                def commit(*given: Any, **more: Any) -> None:
+                    write(*given, **more)
+                    monkeypatch.undo()
+                    raise KeyboardInterrupt
+
+                return commit
+
+            monkeypatch.setattr(rein.plain, "append", interrupted(rein.plain.append))
+            monkeypatch.setattr(rein.store, "commit", interrupted(rein.store.commit))
+            with pytest.raises(KeyboardInterrupt):
+                act(2)
+            assert ran == [1] and not session.running
+            kinds = [(e.kind, e.view.get("state")) for e in session.events()][-2:]
+            assert kinds == [("intent", None), ("outcome", "not_done")]
+            assert rein.store.holds() == []
+            balance = rein.store.balance("acc")
+            assert balance is not None and (balance.spent, balance.held) == (1, 0)
+            report = session.rollback()
+            assert report is not None
+            assert [a.status for a in report.actions] == ["absent", "not_undoable"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -410,6 +411,27 @@ def test_steps_go_on_after_the_highest_where_a_session_is_taken_up(
         assert steps == [1, 2, 3, 4, 5, 6, 7, 8]
         third.rollback(again.id, to=6)
     assert worlds[third].log[-2:] == ["-h", "-g"]
+
+
+@pytest.mark.parametrize("payloads_only", [False, True])
+def test_what_failed_is_not_forgotten_before_it_is_rolled_back(
+    make: Callable[..., Rein], payloads_only: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rein = make(on_error="rollback")
+    world = World(rein)
+    roll, found = rein.rollbacks.run, []
+
+    def forgetful(*given: Any, **more: Any) -> Any:
+        found.append(rein.forget(payloads_only=payloads_only).sessions)
+        return roll(*given, **more)
+
+    monkeypatch.setattr(rein.rollbacks, "run", forgetful)
+    session = rein.session()
+    with suppress(KeyError), session:
+        world.act("a")
+        raise KeyError
+    assert found == [0] and world.log == ["a", "-a"] and session.state == "ROLLED_BACK"
+    assert rein.forget(payloads_only=payloads_only).sessions == 1
 
 
 def test_what_may_still_be_undone_is_not_forgotten(make: Callable[..., Rein]) -> None:

@@ -24,14 +24,14 @@ def forget(cursor: sqlite3.Cursor, session: str, at: int) -> list[Packed] | None
     execute = cursor.execute
     mark(cursor)
     row = execute(
-        "SELECT sid, state, rollback, n, head, body, (SELECT max(seq) FROM events) "
+        "SELECT sid, state, rollback, owner, n, head, body, (SELECT max(seq) FROM events) "
         "FROM sessions WHERE id = ?",
         (session,),
     ).fetchone()
     if row is None:
         return None
-    sid, state, rollback, n, head, body, last = row
-    check_forget(session, state, rollback)
+    sid, state, rollback, owner, n, head, body, last = row
+    check_forget(session, state, rollback, owner)
     files = execute(
         f"SELECT ref, salt, data FROM events WHERE seq IN ({_OWN}) AND place = 'file'",
         {"sid": sid},

@@ -47,7 +47,7 @@ class MemoryKeeping:
             known = self._sessions.get(session)
             if known is None:
                 return False
-            check_forget(session, known.state, known.rollback)
+            check_forget(session, known.state, known.rollback, known.owner)
             length, head = self._journal.forget(session)
             self._records.drop(session)
         view = {"events": length, "head": head}

@@ -148,11 +148,12 @@ def put_conflict(put: Put, present: str | None) -> Conflict:
     )
 
 
-def check_forget(session: str, state: str, rollback: str) -> None:
+def check_forget(session: str, state: str, rollback: str, owner: str) -> None:
     """Refuse to forget a session that is not over, and the anchors."""
     if session == ANCHORS:
         raise Conflict("the anchors of the audit are kept: other sessions are checked with them")
-    if state == "ACTIVE" or rollback == "rolling_back":
+    # One that has failed is owned by its process, perhaps a dead one, until it is rolled back.
+    if state == "ACTIVE" or rollback == "rolling_back" or owner:
         raise Conflict(f"session {session} is not over: only what has ended can be forgotten")
 
 

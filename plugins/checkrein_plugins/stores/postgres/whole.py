@@ -95,13 +95,14 @@ def forget(connection: Connection, session: str, at: int) -> bool:
     """Delete what a session left; a new chain says so. False: it is not there."""
     with connection.transaction():
         row = connection.execute(
-            "SELECT sid, state, rollback, n, head, body FROM sessions WHERE id = %s FOR UPDATE",
+            "SELECT sid, state, rollback, owner, n, head, body FROM sessions "
+            "WHERE id = %s FOR UPDATE",
             (session,),
         ).fetchone()
         if row is None:
             return False
-        sid, state, rollback, n, head, body = row
-        check_forget(session, state, rollback)
+        sid, state, rollback, owner, n, head, body = row
+        check_forget(session, state, rollback, owner)
         connection.execute("DELETE FROM events WHERE sid = %s", (sid,))
         connection.execute("DELETE FROM records WHERE session = %s AND session != ''", (session,))
         # Taken as `commit_batch` takes it: who follows all sessions waits for it.

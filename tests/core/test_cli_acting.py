@@ -454,3 +454,15 @@ def test_old_sessions_are_forgotten(desk):
     )
     assert desk.look("audit", "verify").code == 0
     assert desk.look("forget", "--older-than", "soon").code == 2
+
+
+def test_a_refused_session_needs_the_application_to_be_recovered(desk):
+    token = ask(desk)
+    assert desk.look("reject", token, "--by", "ann").code == 0
+    (desk.folder / "checkrein.toml").write_text('store = "sqlite:///shop.db"\n')
+    alone = desk.cli("recover")
+    assert (alone.code, "application's tools" in alone.err) == (2, True)
+    assert desk.sessions()[0]["display_state"] == "SUSPENDED"
+    (desk.folder / "checkrein.toml").write_text('store = "sqlite:///shop.db"\napp = "shop:rein"\n')
+    assert desk.cli("recover").code == 0
+    assert (desk.done(), desk.sessions()[0]["display_state"]) == ({}, "REVERTED")

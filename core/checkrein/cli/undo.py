@@ -92,7 +92,7 @@ def recover(
     if place.app_name() is None:
         # Without tools nothing could be undone, and a session would end half done.
         with place.looking() as rein:
-            open_ones = _with_effects(rein.store, rein.clock())
+            open_ones = _with_effects(rein)
             if open_ones:
                 raise ConfigError(
                     f"{len(open_ones)} sessions have effects to undo (first: {open_ones[0]}), "
@@ -130,9 +130,14 @@ def _recover(rein: Rein, out: Out, *, settle: bool) -> int:
     return 1 if report.left else 0
 
 
-def _with_effects(store: Store, now: int) -> list[str]:
-    """Sessions of dead processes, and doubtful ones, that have something to undo."""
+def _with_effects(rein: Rein) -> list[str]:
+    """Sessions of dead processes, doubtful and refused ones, that have something to undo."""
+    store, now = rein.store, rein.clock()
     ids: dict[str, None] = {}
+    for row in rein.control.rows(state="ACTIVE"):
+        keeps = row.body.get("on_error") == "keep"
+        if not keeps and not rein.rollbacks.alive(row) and rein.recovery.refused(row.id):
+            ids[row.id] = None
     for lease in store.owners():
         if not owner.alive(lease, now):
             rows = rows_of(lambda after, o=lease.id: store.sessions(owner=o, after=after))  # type: ignore[misc]  # the default binds the loop's value

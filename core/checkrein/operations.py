@@ -46,10 +46,11 @@ _ACTS = frozenset(
 def operation_of(name: str) -> Operation:
     """What the method `name` does, as far as its words say."""
     words = [word.lower() for word in _WORD.findall(name)]
-    found = VERBS.get(words[0], "") if words else ""
+    found: Operation = VERBS.get(words[0], "") if words else ""
     if found == "read" and _ACTS.intersection(words[1:]):
         # `get_or_create`, `find_and_replace`: it begins with a look, and acts.
-        return next((VERBS[w] for w in words[1:] if w in _ACTS), found)
+        acts = [VERBS[word] for word in words[1:] if word in _ACTS]
+        return acts[0] if acts else found
     return found
 
 

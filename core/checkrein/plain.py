@@ -128,8 +128,9 @@ class Plain:
         if parent:
             view["parent"] = parent
         later = self.later
+        call: Any = None
+        given: list[Any] = []
         if self.pre or later:
-            given: list[Any] = []
             call = self._call(tool, dict(arguments), session, call_id, step, parent)
             plugins: list[str] = []
             wanted = _asked(self.pre, call, given, plugins)

@@ -12,8 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import psycopg
-
 from checkrein.errors import CheckreinError, ConfigError, PayloadUnreadable, StoreBusy
 from checkrein.keys import key_in
 from checkrein.payload import Packed, Vault, unpack_view
@@ -137,7 +135,7 @@ class PostgresStore(Moving):
         return done
 
     def _all(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        def step(connection: psycopg.Connection[Any]) -> list[Any]:
+        def step(connection: reading.Connection) -> list[Any]:
             cursor = connection.execute(statement, values)
             return cursor.fetchall() if cursor.description is not None else []
 

@@ -178,7 +178,7 @@ def migrate(connections: Connections) -> None:
 
 def _make(connection: psycopg.Connection[Any], name: sql.Identifier) -> None:
     connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
-    schema = (files(__package__) / "schema.sql").read_text(encoding="utf-8")
+    schema = (files("checkrein_plugins.stores.postgres") / "schema.sql").read_text(encoding="utf-8")
     connection.execute(schema.encode())
     connection.execute("INSERT INTO meta VALUES ('version', %s)", (str(VERSION),))
     connection.execute("INSERT INTO secrets VALUES ('key', %s)", (os.urandom(32),))

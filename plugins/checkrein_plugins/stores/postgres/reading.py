@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import psycopg
+from typing import Any, TypeAlias
 
 from checkrein.codec import loads
 from checkrein.store import Event, OpenHold, Page, Record, SessionRow, Standing
@@ -29,7 +27,9 @@ _BY_CALL = (
     "SELECT seq FROM events WHERE call = %s AND kind IN ('intent', 'outcome') UNION ALL "
     "SELECT seq FROM events WHERE call = %s AND call != '' AND kind NOT IN ('intent', 'outcome')"
 )
-Connection = psycopg.Connection[Any]
+Connection: TypeAlias = Any
+"""A psycopg connection. Its own type takes literal statements only; those here are put together
+from constants of this package."""
 
 
 def session_row(row: Sequence[Any]) -> SessionRow:
@@ -176,9 +176,10 @@ def read_balance(
             "WHERE b.account = a.account AND b.at > %s)::bigint"
         )
         values = (at - span, account)
-    return connection.execute(
+    row: tuple[str, int, int] | None = connection.execute(
         f"SELECT a.unit, {spent}, a.held FROM accounts a WHERE a.account = %s", values
     ).fetchone()
+    return row
 
 
 # -- standings

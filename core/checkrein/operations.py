@@ -46,10 +46,10 @@ _ACTS = frozenset(
 def operation_of(name: str) -> Operation:
     """What the method `name` does, as far as its words say."""
     words = [word.lower() for word in _WORD.findall(name)]
-    found: Operation = VERBS.get(words[0], "") if words else ""
+    found: Operation = VERBS[words[0]] if words and words[0] in VERBS else ""
     if found == "read" and _ACTS.intersection(words[1:]):
         # `get_or_create`, `find_and_replace`: it begins with a look, and acts.
-        acts = [VERBS[word] for word in words[1:] if word in _ACTS]
+        acts: list[Operation] = [VERBS[word] for word in words[1:] if word in _ACTS]
         return acts[0] if acts else found
     return found
 

@@ -43,7 +43,13 @@ from checkrein.store._moving import check_whole
 from checkrein.store._rules import chain_body, chain_hash, claim_conflict, micros
 from checkrein_plugins.stores.postgres import bill, reading, whole, writing
 from checkrein_plugins.stores.postgres.address import address_of
-from checkrein_plugins.stores.postgres.connections import PATIENCE, Connections, migrate, secret
+from checkrein_plugins.stores.postgres.connections import (
+    PATIENCE,
+    Connection,
+    Connections,
+    migrate,
+    secret,
+)
 from checkrein_plugins.stores.postgres.listening import Ear
 from checkrein_plugins.stores.postgres.moving import Moving
 
@@ -135,7 +141,7 @@ class PostgresStore(Moving):
         return done
 
     def _all(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        def step(connection: reading.Connection) -> list[Any]:
+        def step(connection: Connection) -> list[Any]:
             cursor = connection.execute(statement, values)
             return cursor.fetchall() if cursor.description is not None else []
 

@@ -10,7 +10,7 @@ from checkrein.store._bill_rows import COLUMNS, SUMMED
 from checkrein.store._dimensions import check_dimension, ordered
 from checkrein.store._paging import page_of, place_of
 from checkrein.store._periods import QUARTER
-from checkrein_plugins.stores.postgres.reading import Connection
+from checkrein_plugins.stores.postgres.connections import Connection
 
 _COLUMNS = ", ".join(f'c."{column}"' for column in COLUMNS)
 _ROWS = (

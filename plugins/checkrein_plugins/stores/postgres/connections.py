@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import psycopg
 from psycopg import sql
@@ -16,6 +16,10 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from checkrein.errors import ConfigError, StoreUnavailable, Unencodable
 from checkrein_plugins.stores.postgres.address import Address
+
+Connection: TypeAlias = Any
+"""A psycopg connection. Its own type takes literal statements only; those here are put together
+from constants of this package."""
 
 VERSION = 1
 """Of the schema."""
@@ -72,8 +76,8 @@ class Connections:
 
     def run(
         self,
-        step: Callable[[psycopg.Connection[Any]], T],
-        again: Callable[[psycopg.Connection[Any]], T] | None = None,
+        step: Callable[[Connection], T],
+        again: Callable[[Connection], T] | None = None,
     ) -> T:
         """`step` with a connection in autocommit; errors of the driver become ours.
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
-
-import psycopg
 
 from checkrein.store._moving import TABLES, Row
-from checkrein_plugins.stores.postgres.connections import Connections
+from checkrein_plugins.stores.postgres.connections import Connection, Connections
 
 _TEXT_KEYS = {"account", "id"}
 # Against itself as well: two moves of one store do not go on at once.
@@ -92,7 +89,7 @@ class Moving:
     def begin_move(self, mark: str, key: bytes) -> None:
         """Take over the other store's key, and bear the mark until `end_move`."""
 
-        def step(connection: psycopg.Connection[Any]) -> None:
+        def step(connection: Connection) -> None:
             with connection.transaction():
                 connection.execute(
                     "INSERT INTO meta VALUES ('moving', %s) "
@@ -107,13 +104,13 @@ class Moving:
     def put_rows(self, table: str, rows: Sequence[Row]) -> None:
         """Write rows as they are, all or none."""
 
-        def write(connection: psycopg.Connection[Any]) -> None:
+        def write(connection: Connection) -> None:
             copying = f"COPY {table} ({_columns(table)}) FROM STDIN"
             with connection.cursor() as cursor, cursor.copy(copying) as copy:
                 for row in rows:
                     copy.write_row(row)
 
-        def again(connection: psycopg.Connection[Any]) -> None:
+        def again(connection: Connection) -> None:
             # Nobody knows whether it was written when the connection was lost.
             found = connection.execute(_newest(table)).fetchone()
             if found is None or found != rows[-1][: len(found)]:
@@ -124,7 +121,7 @@ class Moving:
     def end_move(self) -> None:
         """Let numbers go on where the other store's ended, and remove the mark."""
 
-        def step(connection: psycopg.Connection[Any]) -> None:
+        def step(connection: Connection) -> None:
             with connection.transaction():
                 for statement in _SEQUENCES:
                     connection.execute(statement)

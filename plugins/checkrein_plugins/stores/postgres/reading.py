@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from checkrein.codec import loads
 from checkrein.store import Event, OpenHold, Page, Record, SessionRow, Standing
 from checkrein.store._paging import page_of, place_of
+from checkrein_plugins.stores.postgres.connections import Connection
 
 SESSION = (
     "s.sid, s.id, s.state, s.rollback, s.stopped, s.owner, s.fence, s.n, s.head, s.created, "
@@ -27,9 +28,6 @@ _BY_CALL = (
     "SELECT seq FROM events WHERE call = %s AND kind IN ('intent', 'outcome') UNION ALL "
     "SELECT seq FROM events WHERE call = %s AND call != '' AND kind NOT IN ('intent', 'outcome')"
 )
-Connection: TypeAlias = Any
-"""A psycopg connection. Its own type takes literal statements only; those here are put together
-from constants of this package."""
 
 
 def session_row(row: Sequence[Any]) -> SessionRow:

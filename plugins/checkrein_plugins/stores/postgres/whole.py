@@ -17,7 +17,7 @@ from checkrein.store._rules import (
     check_forget,
     missing_event,
 )
-from checkrein_plugins.stores.postgres.reading import Connection
+from checkrein_plugins.stores.postgres.connections import Connection
 
 _PAGE = 500
 """Events held in memory at a time."""

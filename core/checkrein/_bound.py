@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 from checkrein._proxy import unwrapped
 from checkrein.engine import Entry
 from checkrein.errors import StoreUnavailable
-from checkrein.store import Batch
-from checkrein.store._rules import closed
 
 if TYPE_CHECKING:
     from checkrein._wrapped import Node
@@ -73,20 +71,11 @@ class Bound:
     def _admit(self, session: str) -> None:
         """Refuse as the store would refuse a call that is recorded."""
         try:
-            row = self.root.rein.store.session(session)
+            self.root.rein.control.admit(session)
         except StoreUnavailable:
             if self.root.rein.failure_mode == "closed":
                 raise
-            return  # a read that is not recorded anyway
-        if (
-            row is None
-            or row.state != "ACTIVE"
-            or row.rollback != "none"
-            or row.stopped
-            or row.paused
-        ):
-            state = (row.state, row.rollback, 1 if row.stopped else 2 * row.paused) if row else None
-            raise closed(Batch(session, (), 0), *(state or ("ABANDONED", "none", 0)))
+            # A read that is not recorded anyway.
 
     def _runner(self, tool: Tool, *, located: bool) -> Callable[..., Any]:
         raw, place = self.raw, self.place

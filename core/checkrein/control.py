@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from checkrein.codec import dumps, encode
+from checkrein.effects import descendants
 from checkrein.errors import ConfigError, Conflict, Unencodable
 from checkrein.store import Batch, SessionPut, SessionRow
-from checkrein.store._rules import ANCHORS
+from checkrein.store._rules import ANCHORS, closed, closed_because
 
 if TYPE_CHECKING:
     from checkrein.rein import Rein
@@ -61,14 +62,32 @@ class Control:
             row = self.store.session(session_id)
             if row is None:
                 raise Conflict(f"session {session_id} is unknown here")
-            ids = [session_id] if _differs(row, put) else []
+            # What runs inside a session is a part of it.
+            inner = map(self.store.session, descendants(self.store, session_id)[1:])
+            rows = [row, *(found for found in inner if found is not None)]
         else:
-            ids = [row.id for row in self._open(agent) if _differs(row, put)]
+            rows = self._open(agent)
+        ids = [row.id for row in rows if _differs(row, put)]
         for id in ids:
             event = self.rein.journal.event(what)
             batch = Batch(id, (event,), event.at, session_put=put)
             self.rein.observers.notify(self.store.commit(batch), batch)
         return len(ids)
+
+    def admit(self, session_id: str, *, inner: bool = False) -> None:
+        """Refuse as the store would refuse a call of a session. Raises `SessionClosed`.
+
+        `inner`: a session inside it, which a task that outlived it may still begin if it ended
+        well; nothing begins in one that is stopped, or undone.
+        """
+        row = self.store.session(session_id)
+        if inner and row is not None and row.state == "COMPLETED" and row.rollback == "none":
+            return
+        state = ("ABANDONED", "none", 0)
+        if row is not None:
+            state = row.state, row.rollback, 1 if row.stopped else 2 * row.paused
+        if closed_because(*state):
+            raise closed(Batch(session_id, (), 0), *state)
 
     def _open(self, agent: str | None) -> list[SessionRow]:
         return list(self.rows(state="ACTIVE", agent=agent))

@@ -72,6 +72,8 @@ class Lifecycle:
             if not self._reopen(session, row):
                 raise self.busy(session.id)
             return
+        if outer is not None and not session.detached and outer.id not in rein.unrecorded:
+            rein.control.admit(outer.id, inner=True)
         pins = rein.pinning
         trace_parent = session.begin_span()
         event = rein.journal.event(

@@ -129,7 +129,7 @@ def test_a_paused_session_goes_on_later(go: Any, make: Callable[..., Rein]) -> N
 def test_who_is_stopped_is_not_paused(make: Callable[..., Rein]) -> None:
     rein = make()
     act, _ = world(rein)
-    with rein.session("a") as one, rein.session("b") as other:
+    with rein.session("a") as one, rein.session("b", detached=True) as other:
         assert rein.pause(agent="a") == 1 and rein.pause(all=True) == 1
         rein.stop(one.id)
         assert rein.pause(one.id) == 0 and rein.unpause(all=True) == 1
@@ -436,3 +436,40 @@ def test_what_is_in_doubt_is_not_forgotten(make: Callable[..., Rein], clock: Any
     assert rein.forget(older_than=1).sessions == 0
     with pytest.raises(errors.ConfigError, match="older_than"):
         rein.forget(older_than=-1)
+
+
+def test_what_runs_inside_a_session_is_stopped_with_it(make: Callable[..., Rein]) -> None:
+    rein = make()
+    act, log = world(rein)
+    with rein.session("boss") as outer:
+        with rein.session("clerk"):
+            act("a")
+            assert rein.pause(outer.id) == 2
+            with pytest.raises(errors.Paused):
+                act("b")
+            with pytest.raises(errors.Paused), rein.session("clerk"):
+                pass
+            assert rein.unpause(outer.id) == 2
+            act("c")
+            assert rein.stop(outer.id) == 2
+            with pytest.raises(errors.Halted):
+                act("d")
+        with pytest.raises(errors.Halted), rein.session("clerk"):
+            act("e")
+        with rein.session(detached=True):
+            act("f")
+    assert log == ["a", "c", "f"]
+
+
+def test_nothing_begins_inside_a_session_that_was_rolled_back(make: Callable[..., Rein]) -> None:
+    rein = make()
+    act, log = world(rein)
+    with rein.session() as outer:
+        act("a")
+        outer.rollback()
+        with pytest.raises(errors.SessionClosed), rein.session():
+            act("b")
+    assert log == ["a", "-a"]
+    with rein.session() as ended:
+        later = ended.bind(lambda: rein.session().__enter__().__exit__(None, None, None))
+    later()  # one that ended well: a task that outlived it goes on

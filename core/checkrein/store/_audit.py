@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
-from checkrein.codec import loads
-from checkrein.errors import Undecodable
 from checkrein.store import Event
+from checkrein.store._links import bad_event
 from checkrein.store._marks import FOLDED, check, events_of
-from checkrein.store._rules import GENESIS, chain_body, chain_hash, missing_event
+from checkrein.store._rules import GENESIS, missing_event
 
 _PAGE = 500
 """Events held in memory at a time."""
@@ -48,7 +45,7 @@ def verify_session(connection: sqlite3.Connection, session: str, files: Path) ->
         connection.execute("ROLLBACK")
         for event in events:
             n += 1
-            bad = _bad(event, session, n, head, files)
+            bad = bad_event(event, session, n, head, files)
             if bad is not None:
                 return bad
             seq, head = event[0], event[8]
@@ -58,49 +55,6 @@ def verify_session(connection: sqlite3.Connection, session: str, files: Path) ->
             continue
         # The row may be behind, see `_marks`; what it names must be there.
         return missing_event(session, n + 1, stored_head.hex()) if n < stored_n else None
-
-
-def _bad(row: tuple[Any, ...], session: str, n: int, head: bytes, files: Path) -> Event | None:
-    seq, stored_n, kind, call, attempt, at, ref, prev, digest, view, salt, data, place = row
-    if stored_n > n:
-        return missing_event(session, n, prev.hex())
-    expected = chain_hash(head, seq, n, attempt, at, ref, chain_body(session, kind, call, view))
-    chained = stored_n == n and prev == head and digest == expected
-    if chained and _payload_fits(ref, salt, data, place, view, files):
-        return None
-    try:
-        tree = loads(view)
-    except Undecodable:
-        tree = None
-    return Event(
-        seq, session, stored_n, kind, call, attempt, at, tree, ref.hex(), prev.hex(), digest.hex()
-    )
-
-
-def _payload_fits(
-    ref: bytes,
-    salt: bytes | None,
-    data: bytes | None,
-    place: str | None,
-    view: str,
-    files: Path,
-) -> bool:
-    if not ref:
-        return salt is None and data is None and place is None
-    if place == "view":
-        return salt is None and data is None and sha256(view.encode()).digest() == ref
-    if salt is None or data is None:
-        return False
-    if place == "file":
-        if data != ref.hex().encode():
-            return False
-        try:
-            data = (files / ref.hex()).read_bytes()
-        except OSError:
-            return False
-    elif place == "omitted":
-        return not data
-    return place in ("row", "file") and sha256(salt + data).digest() == ref
 
 
 def check_file(connection: sqlite3.Connection) -> list[str]:

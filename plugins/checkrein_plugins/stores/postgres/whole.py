@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
-from typing import Any
-
 from checkrein.codec import dumps, loads
-from checkrein.errors import Undecodable
 from checkrein.store import Event
+from checkrein.store._links import bad_event
 from checkrein.store._rules import (
     FORGOTTEN,
     GENESIS,
@@ -47,7 +44,7 @@ def verify_session(connection: Connection, session: str) -> Event | None:
             events = connection.execute(_EVENTS, (sid, seq, _PAGE)).fetchall()
         for event in events:
             n += 1
-            bad = _bad(event, session, n, head)
+            bad = bad_event(event, session, n, head, None)
             if bad is not None:
                 return bad
             seq, head = event[0], event[8]
@@ -58,37 +55,6 @@ def verify_session(connection: Connection, session: str) -> Event | None:
         if n > stored_n or head != stored_head:
             return missing_event(session, stored_n, stored_head.hex())
         return None
-
-
-def _bad(row: tuple[Any, ...], session: str, n: int, head: bytes) -> Event | None:
-    seq, stored_n, kind, call, attempt, at, ref, prev, digest, view, salt, data, place = row
-    if stored_n > n:
-        return missing_event(session, n, prev.hex())
-    expected = chain_hash(head, seq, n, attempt, at, ref, chain_body(session, kind, call, view))
-    chained = stored_n == n and prev == head and digest == expected
-    if chained and _payload_fits(ref, salt, data, place, view):
-        return None
-    try:
-        tree = loads(view)
-    except Undecodable:
-        tree = None
-    return Event(
-        seq, session, stored_n, kind, call, attempt, at, tree, ref.hex(), prev.hex(), digest.hex()
-    )
-
-
-def _payload_fits(
-    ref: bytes, salt: bytes | None, data: bytes | None, place: str | None, view: str
-) -> bool:
-    if not ref:
-        return salt is None and data is None and place is None
-    if place == "view":
-        return salt is None and data is None and sha256(view.encode()).digest() == ref
-    if salt is None or data is None:
-        return False
-    if place == "omitted":
-        return not data
-    return place == "row" and sha256(salt + data).digest() == ref
 
 
 def forget(connection: Connection, session: str, at: int) -> bool:

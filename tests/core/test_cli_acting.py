@@ -179,6 +179,7 @@ def test_ids_may_be_cut_as_long_as_they_are_unique(desk):
     several = desk.look("approve", "ap-", "--masked-ok")
     assert several.code == 1
     assert "2 approvals begin with" in several.err
+    assert desk.look("approve", "", "--masked-ok").code == 1
     none = desk.look("approve", "ap-zz", "--masked-ok")
     assert none.code == 1
     assert "checkrein approvals" in none.err

@@ -442,6 +442,23 @@ def test_too_large_payloads_are_not_kept(path: Path) -> None:
 # -- indexes -------------------------------------------------------------------------------
 
 
+def test_the_beginning_of_an_id_is_found_by_index(path: Path, store: Store) -> None:
+    puts = [Put("approval", f"{i:03d}", "pending", {}, "s") for i in range(50)]
+    store.commit(Batch("s", [], 1, puts=puts))
+    seen: list[str] = []
+    connections: Any = store._connections  # type: ignore[attr-defined]
+    with connections.reading() as connection:
+        connection.set_trace_callback(seen.append)
+    found = store.records("approval", prefix="04", state="pending", session="s", limit=3)
+    connection.set_trace_callback(None)
+    assert [row.id for row in found.rows] == ["040", "041", "042"]
+    (statement,) = seen
+    plain = sqlite3.connect(path)
+    plan = [row[3] for row in plain.execute(f"EXPLAIN QUERY PLAN {statement}")]
+    plain.close()
+    assert "(kind=? AND id>? AND id<?)" in plan[0], plan
+
+
 def test_pages_and_events_are_found_by_index(path: Path, store: Store) -> None:
     puts = [Put("approval", f"{i}", "pending", {}, "s", f"l{i % 3}") for i in range(50)]
     store.commit(Batch("s", [], 1, puts=puts))

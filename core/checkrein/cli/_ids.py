@@ -54,8 +54,8 @@ def approval_of(store: Store, typed: str) -> Record:
     record = store.record("approval", whole)
     if record is not None:
         return record
-    every = rows_of(lambda after: store.records("approval", after=after, limit=1000))
-    found: Record = _only(whole, "approval", "checkrein approvals", every)
+    some = store.records("approval", prefix=whole, limit=_SHOWN + 1).rows if typed else []
+    found: Record = _only(whole, "approval", "checkrein approvals", some)
     return found
 
 
@@ -65,7 +65,7 @@ def _only(typed: str, what: str, listing: str, rows: Iterable[Any], key: str = "
         return found[0]
     if not found:
         raise Conflict(f"no {what} begins with {typed!r}: `{listing}` lists them")
-    some = ", ".join(getattr(row, key) for row in found[:_SHOWN]) + (
-        ", ..." if len(found) > _SHOWN else ""
-    )
-    raise Conflict(f"{len(found)} {what}s begin with {typed!r}: {some}")
+    few = len(found) <= _SHOWN
+    some = ", ".join(getattr(row, key) for row in found[:_SHOWN])
+    number = len(found) if few else f"more than {_SHOWN}"
+    raise Conflict(f"{number} {what}s begin with {typed!r}: {some}{'' if few else ', ...'}")

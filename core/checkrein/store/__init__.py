@@ -315,10 +315,11 @@ class Store(Keeping, Protocol):
         state: str | None = None,
         session: str | None = None,
         label: str | None = None,
+        prefix: str = "",
         after: str | None = None,
         limit: int = 100,
     ) -> Page:
-        """Oldest first, by page."""
+        """Oldest first, by page; those whose id begins with `prefix`."""
         ...
 
     def balance(

@@ -101,28 +101,36 @@ def read_records(
     connection: sqlite3.Connection,
     kind: str,
     wanted: dict[str, str | None],
+    prefix: str,
     after: str | None,
     limit: int,
 ) -> Page:
     """A page of records of one kind, oldest first."""
-    where, values = _where(["session", "label", "state"], wanted)
+    where, values = _where(["session", "label", "state"], wanted, by_index=not prefix)
     # The kind stands first in every index but the one by session.
-    by_session = wanted["session"]
+    by_session = wanted["session"] and not prefix
     where.insert(0, "+kind = ?" if by_session else "kind = ?")
     values.insert(0, kind)
+    if prefix:
+        where.append("id >= ? AND id < ?")
+        values += (prefix, prefix + chr(0x10FFFF))
     place = place_of(after)
     if place is not None:
         where.append("rid > ?")
         values.append(place)
     rows = connection.execute(
-        f"SELECT {_RECORD_COLUMNS} FROM records {_clause(where)} ORDER BY rid LIMIT ?",
+        # The few of one prefix are sorted: in the order of `rid` all would be looked through.
+        f"SELECT {_RECORD_COLUMNS} FROM records {_clause(where)} "
+        f"ORDER BY {'+' if prefix else ''}rid LIMIT ?",
         (*values, limit + 1),
     ).fetchall()
     return page_of(rows, limit, _record)
 
 
-def _where(order: list[str], wanted: dict[str, str | None]) -> tuple[list[str], list[Any]]:
-    """Conditions in which only the first may use an index (`+` keeps SQLite from it)."""
+def _where(
+    order: list[str], wanted: dict[str, str | None], *, by_index: bool = True
+) -> tuple[list[str], list[Any]]:
+    """Conditions in which only the first may use an index (`+` keeps SQLite from it), or none."""
     where: list[str] = []
     values: list[Any] = []
     partial = ("owner", "parent", "session", "label")
@@ -130,7 +138,7 @@ def _where(order: list[str], wanted: dict[str, str | None]) -> tuple[list[str], 
         value = wanted[column]
         if value is None:
             continue
-        if not where and (value or column not in partial):
+        if by_index and not where and (value or column not in partial):
             where.append(f"{column} = ?")
             if column in partial:
                 where.append(f"{column} != ''")

@@ -49,10 +49,7 @@ from checkrein.store._rules import (
 
 
 class MemoryStore(Ledger, MemoryKeeping):
-    """Implements `checkrein.store.Store` in memory. Safe in several threads.
-
-    After a fork, parent and child each have their own copy.
-    """
+    """Implements `checkrein.store.Store`, in several threads; a child has its own copy."""
 
     blocking = False
 
@@ -321,13 +318,14 @@ class MemoryStore(Ledger, MemoryKeeping):
         state: str | None = None,
         session: str | None = None,
         label: str | None = None,
+        prefix: str = "",
         after: str | None = None,
         limit: int = 100,
     ) -> Page:
         """Records of one kind, oldest first."""
         with self._lock:
             self._check_open()
-            return self._records.page(kind, state, session, label, after, limit)
+            return self._records.page(kind, state, session, label, prefix, after, limit)
 
     # -- ownership -------------------------------------------------------------------------
 

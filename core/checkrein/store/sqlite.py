@@ -239,13 +239,14 @@ class SqliteStore(Commits, Bill, Moving):
         state: str | None = None,
         session: str | None = None,
         label: str | None = None,
+        prefix: str = "",
         after: str | None = None,
         limit: int = 100,
     ) -> Page:
         """Records of one kind, oldest first."""
         wanted = {"state": state, "session": session, "label": label}
         with self._connections.reading() as connection:
-            return _read.read_records(connection, kind, wanted, after, limit)
+            return _read.read_records(connection, kind, wanted, prefix, after, limit)
 
     def balance(
         self, account: str, *, at: int | None = None, window: float | None = None

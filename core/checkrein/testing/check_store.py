@@ -323,6 +323,9 @@ def records_are_paged(store: Store) -> None:
         [0, 3, 6, 9],
     )
     same(_all(lambda after: store.records("a", label="l1", after=after)), [1, 6])
+    store.commit(Batch("s", [], 11, puts=[Put("c", id, "x", {}) for id in ("ab", "b", "aa", "a%")]))
+    same([row.id for row in store.records("c", prefix="a").rows], ["ab", "aa", "a%"])
+    same([row.id for row in store.records("c", state="x", prefix="a%").rows], ["a%"])
     page = store.records("a", state="even", session="s0", label="l1", limit=1)
     same(([row.body["i"] for row in page.rows], page.next), ([6], None))
     same(store.records("a", session="").rows, [])

@@ -257,13 +257,14 @@ class PostgresStore(Moving):
         state: str | None = None,
         session: str | None = None,
         label: str | None = None,
+        prefix: str = "",
         after: str | None = None,
         limit: int = 100,
     ) -> Page:
         """Records of one kind, oldest first."""
         wanted = {"state": state, "session": session, "label": label}
         return self._connections.run(
-            lambda connection: reading.read_records(connection, kind, wanted, after, limit)
+            lambda connection: reading.read_records(connection, kind, wanted, prefix, after, limit)
         )
 
     def balance(

@@ -78,11 +78,15 @@ def read_records(
     connection: Connection,
     kind: str,
     wanted: dict[str, str | None],
+    prefix: str,
     after: str | None,
     limit: int,
 ) -> Page:
     """A page of records of one kind, oldest first."""
     where, values = _where({"kind": kind, **wanted})
+    if prefix:
+        where.append("starts_with(id, %s)")
+        values.append(prefix)
     place = place_of(after)
     if place is not None:
         where.append("rid > %s")

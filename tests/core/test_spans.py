@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
 import re
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 
 from checkrein import Ask, Deny, Plugin, Rein, conventions, errors
 from checkrein.verdicts import Measured, Rejected
@@ -432,3 +436,167 @@ def test_nothing_of_the_contents_is_exported_unless_it_is_asked_for(traced: Trac
     assert "[1100000 long]" in text
     assert "more]" in text
     assert len(list(traced)) == 4, "the other spans arrive"
+
+
+# -- a run is one trace
+
+
+def test_threads_sub_agents_and_cancelled_calls_stay_in_one_trace(traced: Traced) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    rein = Rein(tracer_provider=traced.provider)
+
+    @rein.tool(name="think")
+    def think(n: int) -> int:
+        return n
+
+    @rein.tool(name="ask_sub_agent")
+    def ask_sub_agent() -> int:
+        with rein.session(agent="sub"):
+            return think(7)
+
+    @rein.tool(name="slow")
+    async def slow() -> None:
+        await asyncio.sleep(60)
+
+    async def run() -> None:
+        async with rein.session(agent="main") as session:
+            with ThreadPoolExecutor(4) as pool:
+                assert list(pool.map(session.bind(think), range(4))) == [0, 1, 2, 3]
+            ask_sub_agent()
+            task = asyncio.ensure_future(slow())
+            await asyncio.sleep(0.05)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(run())
+    rein.close()
+    by_id = {span.context.span_id: span for span in traced}
+    assert len(by_id) == len(list(traced)) == 4 + 1 + 1 + 1 + 1 + 1, "each ended once"
+    assert len({span.context.trace_id for span in traced}) == 1
+    sub = traced.named("invoke_agent sub")
+    assert by_id[sub.parent.span_id].name == "execute_tool ask_sub_agent"
+    (thought,) = [s for s in traced if s.parent and s.parent.span_id == sub.context.span_id]
+    assert thought.name == "execute_tool think"
+    assert traced.named("execute_tool slow").attributes["error.type"] == "CancelledError"
+    assert traced.named("invoke_agent main").parent is None
+
+
+def test_a_wrapped_generator_that_ends_early_ends_its_span_once(traced: Traced) -> None:
+    class Client:
+        def lines(self, count: int) -> Any:
+            yield from map(str, range(count))
+
+    rein = Rein(tracer_provider=traced.provider)
+    client = rein.wrap(Client(), connector="files_of_a_test")
+    with rein.session(agent="main"):
+        before = trace.get_current_span()
+        lines = client.lines(10)
+        assert next(lines) == "0"
+        lines.close()
+        assert trace.get_current_span() is before
+    rein.close()
+    assert len([span for span in traced if "lines" in span.name]) <= 1
+    assert len({span.context.trace_id for span in traced}) == 1
+
+
+def test_no_log_line_holds_contents(caplog: pytest.LogCaptureFixture) -> None:
+    """D33 for logs: of everything that goes wrong names and kinds are told."""
+
+    class Breaks(Plugin):
+        def on_event(self, event: Any) -> None:
+            raise RuntimeError(MARK)
+
+        def measure(self, call: Any, outcome: Any) -> Any:
+            raise RuntimeError(MARK)
+
+        def view(self, call: Any, value: Any, sink: str) -> Any:
+            raise RuntimeError(MARK)
+
+    rein = Rein(plugins=[Breaks()])
+
+    @rein.tool(undo=lambda text: 1 / 0, name="tell")
+    def tell(text: str) -> str:
+        if text == "fail":
+            raise RuntimeError(MARK)
+        return MARK
+
+    def run() -> None:
+        with rein.session(agent="desk", intent=MARK):
+            tell(MARK)
+            tell("fail")
+
+    with caplog.at_level(0), pytest.raises(RuntimeError):
+        run()
+    rein.close()
+    assert caplog.records
+    assert MARK not in caplog.text
+
+
+class Receiver:
+    """An OTLP receiver over HTTP that counts spans and knows their tree."""
+
+    def __init__(self, status: int = 200) -> None:
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+            ExportTraceServiceRequest,
+        )
+
+        self.spans: dict[bytes, Any] = {}
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+                    for scope in resource.scope_spans:
+                        outer.spans |= {span.span_id: span for span in scope.spans}
+                self.send_response(status)
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1/traces"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def path(self, span: Any) -> list[str]:
+        """Names from the root down to a span."""
+        above = self.path(self.spans[span.parent_span_id]) if span.parent_span_id else []
+        return [*above, span.name]
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def test_a_receiver_gets_every_span_in_its_place() -> None:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    receiver = Receiver()
+    provider = sdk.TracerProvider()
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=receiver.url)))
+    rein = Rein(tracer_provider=provider)
+
+    @rein.tool(undo=lambda n: None, name="pay")
+    def pay(n: int) -> None: ...
+
+    def run() -> None:
+        with rein.session(agent="desk"):
+            for n in range(20):
+                pay(n)
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        run()
+    rein.close()
+    provider.shutdown()
+    receiver.close()
+    paths = [receiver.path(span) for span in receiver.spans.values()]
+    assert paths.count(["invoke_agent desk"]) == 1
+    assert paths.count(["invoke_agent desk", "execute_tool pay"]) == 20
+    back = ["invoke_agent desk", "checkrein.rollback"]
+    assert paths.count(back) == 1
+    assert paths.count([*back, "execute_tool pay.undo"]) == 20
+    assert len(paths) == 42

@@ -5,6 +5,7 @@ import logging
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -208,6 +209,20 @@ def test_a_collector_that_refuses_is_counted():
         work(rein)
         rein.close()
     assert audit.dropped == 8
+
+
+def test_a_collector_that_is_down_or_slow_does_not_hold_up_the_run(caplog):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        audit = Audit(otlp=url)
+        rein = Rein(store="memory:", plugins=[audit])
+        begun = time.monotonic()
+        work(rein)
+        assert time.monotonic() - begun < 2, "the run went on"
+        rein.close()
+    assert audit.dropped == 8
+    assert "did not get 8 events" in caplog.text
 
 
 def test_wrong_settings(tmp_path):

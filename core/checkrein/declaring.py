@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from checkrein.errors import ConfigError
+from checkrein.undo import refuse_generator
 
 if TYPE_CHECKING:
     from checkrein.rein import Rein
@@ -22,11 +23,7 @@ def supervised(
     """
     if not callable(fn):
         raise ConfigError("rein.tool decorates functions")
-    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-        raise ConfigError(
-            f"tool {fn.__name__}: a generator acts while it is consumed, which cannot be "
-            "recorded as one call; return the whole result instead"
-        )
+    refuse_generator(fn)
     known = inspect.signature(rein.tools.declare).parameters
     for key in settings:
         if key not in known or key in ("name", "fn"):

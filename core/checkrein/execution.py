@@ -166,18 +166,15 @@ class Execution:
         if error is not None:
             known = not abandoned and isinstance(error, tool.no_effect_on)
             state = "not_done" if known else "unknown"
-        usage = None
-        if error is not None:
-            if entry.paid is not None:
-                usage = self._usage(entry, entry.paid)
-        elif (read := entry.usage or tool.usage) is not None:
-            report = read
-            usage = self._usage(entry, lambda: report(value))
-        if entry.said is not None and not entry.unreadable and (text := entry.said()) is not None:
-            usage = counted(call.arguments, text, usage)
-        outcome = new_outcome(state, value, error, usage, None, None, elapsed, call.attempt, "call")
-        if self.measures:
-            outcome = self.journal.measured(self.measures, call, outcome)
+        outcome = new_outcome(state, value, error, None, None, None, elapsed, call.attempt, "call")
+        try:
+            outcome = self._measured(entry, call, outcome)
+        except BaseException:
+            # Interrupted while it was measured: the effect is recorded all the same.
+            if not entry.unrecorded:
+                batch = self.recording.ending(entry, call, outcome, rows, None, "")
+                self.recording.record(batch, call, outcome)
+            raise
         if entry.unrecorded:
             return outcome
         at_once = self.direct or not io.is_async
@@ -189,6 +186,22 @@ class Execution:
         else:
             await self._land(io, entry, call, tree, outcome, rows)
         return outcome
+
+    def _measured(self, entry: Entry, call: Call, outcome: Outcome) -> Outcome:
+        """An outcome with what the call used, as far as it and the plugins say."""
+        usage = None
+        value = outcome.value
+        if outcome.error is not None:
+            if entry.paid is not None:
+                usage = self._usage(entry, entry.paid)
+        elif (read := entry.usage or entry.tool.usage) is not None:
+            report = read
+            usage = self._usage(entry, lambda: report(value))
+        if entry.said is not None and not entry.unreadable and (text := entry.said()) is not None:
+            usage = counted(call.arguments, text, usage)
+        if usage is not None:
+            outcome = outcome.replace(usage=usage)
+        return self.journal.measured(self.measures, call, outcome) if self.measures else outcome
 
     def _usage(self, entry: Entry, read: Callable[[], Usage | None]) -> Usage | None:
         try:

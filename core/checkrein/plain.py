@@ -290,7 +290,14 @@ class Plain:
         engine, id = self.engine, call.id
         outcome = new_outcome("done", value, None, None, None, None, elapsed / 1e9, 1, "call")
         if self.measures:
-            outcome = engine.journal.measured(self.measures, call, outcome)
+            try:
+                outcome = engine.journal.measured(self.measures, call, outcome)
+            except BaseException:
+                # Interrupted while it was measured: the effect is recorded all the same.
+                entry = Entry(tool, arguments, session)
+                batch = engine.recording.ending(entry, call, outcome, holds, None, "")
+                engine.recording.record(batch, call, outcome)
+                raise
         if outcome.cost_state is None and outcome.usage is None:
             settles, puts, over = closing(holds, outcome)
             if over:

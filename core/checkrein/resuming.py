@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,13 @@ from checkrein.entry import Entry
 from checkrein.errors import ApprovalPending, ConfigError, Conflict, InDoubt, SessionClosed
 from checkrein.questions import refusal_of
 from checkrein.store import Batch, Put, Record
+from checkrein.undo import is_generator
 
 if TYPE_CHECKING:
     from checkrein._io import IO
     from checkrein.rein import Rein
     from checkrein.report import Action
+    from checkrein.tool import Tool
     from checkrein.verdicts import Cause
 
 
@@ -150,7 +153,7 @@ class Resuming:
             raise Conflict(
                 f"approval {record.id} is void: {name} is another function now ({wrong})"
             )
-        return Entry(
+        entry = Entry(
             tool,
             codec.decode_arguments(arguments, tool.classes, {}),
             self.rein.session(id=record.session),
@@ -160,6 +163,11 @@ class Resuming:
             task=kept["task"],
             labels=kept["labels"],
         )
+        if is_generator(tool.fn):
+            # Nobody is left who would take its items one by one: all of them are the result.
+            entry.run = _all_of(tool)
+            entry.is_async = inspect.isasyncgenfunction(tool.fn)
+        return entry
 
     def _left(self, record: Record) -> bool:
         """Whether whoever used the approval left the call, or its session, as it was."""
@@ -195,6 +203,23 @@ class Resuming:
             return "", 0
         alive = owner.alive(self.store.owner(row.owner), self.rein.clock())
         return (row.owner if alive else ""), row.fence
+
+
+def _all_of(tool: Tool) -> Callable[[Call, dict[str, Any]], Any]:
+    """A generator, run to its end: what it gave."""
+    made: Any = tool.fn
+
+    def run(_: Call, exact: dict[str, Any]) -> Any:
+        args, kwargs = tool.spread(exact)
+        if not inspect.isasyncgenfunction(made):
+            return list(made(*args, **kwargs))
+
+        async def later() -> list[Any]:
+            return [item async for item in made(*args, **kwargs)]
+
+        return later()
+
+    return run
 
 
 def _call_of(entry: Entry, record: Record) -> Call:

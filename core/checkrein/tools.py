@@ -22,7 +22,7 @@ from checkrein.call import Effect, ToolInfo, Usage
 from checkrein.errors import ConfigError
 from checkrein.http_undo import TOOL, HttpUndo
 from checkrein.tool import Tool, is_async_callable
-from checkrein.undo import NONE, refuse_injected, undo_of
+from checkrein.undo import NONE, refuse_generator, refuse_injected, undo_of
 
 __all__ = ["Resolve", "Tool", "Tools", "is_async_callable"]
 
@@ -99,6 +99,7 @@ class Tools:
         declared = getattr(fn, "__checkrein_tool__", None)
         if isinstance(declared, Tool):
             return declared
+        refuse_generator(fn)
         name = name_of(fn)
         with self._lock:
             known = self._by_name.get(name)

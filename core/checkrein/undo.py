@@ -235,6 +235,15 @@ def is_generator(fn: Callable[..., Any]) -> bool:
     return inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
 
 
+def refuse_generator(fn: Callable[..., Any]) -> None:
+    """Raise `ConfigError` for a function whose call would be recorded before it acts."""
+    if is_generator(fn):
+        raise ConfigError(
+            f"tool {getattr(fn, '__name__', fn)}: a generator acts while it is consumed, which "
+            "cannot be recorded as one call; return the whole result instead"
+        )
+
+
 def _by_name(undo: Tool, tool: Tool) -> UndoPlan:
     parameters: list[tuple[str, Path]] = []
     for name in undo.parameters:

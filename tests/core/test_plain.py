@@ -405,3 +405,31 @@ def test_a_call_that_is_interrupted_after_its_intent_is_taken_back(
             report = session.rollback()
             assert report is not None
             assert [a.status for a in report.actions] == ["absent", "not_undoable"]
+
+
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_while_an_outcome_is_measured_loses_nothing(
+    watched: bool, error: type[BaseException]
+) -> None:
+    class Measures(Plugin):
+        def pre_call(self, call):
+            return Hold("acc", 1, "calls", 10)
+
+        def measure(self, call, outcome):
+            raise error
+
+    ran: list[int] = []
+    with Rein([Measures(), *([Watcher()] if watched else [])], store="memory:") as rein:
+        assert rein.plain.possible is not watched
+
+        def act(x: int) -> None:
+            ran.append(x)
+
+        with rein.session(on_error="keep") as session:
+            for _ in range(2):
+                with pytest.raises(error):
+                    rein.call(act, 1)
+        kinds = [(e.kind, e.view.get("state")) for e in session.events()][1:5]
+        assert kinds == [("intent", None), ("outcome", "done")] * 2
+        assert ran == [1, 1] and rein.store.holds() == []

@@ -722,6 +722,32 @@ def test_a_generator_runs_in_no_sandbox_and_is_tried_again_from_its_beginning(
         assert client.log == ["y", "y"]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_approved_generator_runs_to_its_end_where_it_is_resumed(is_async: bool) -> None:
+    client, name = Sweeper(), "sweep_later" if is_async else "sweep"
+    with Rein(plugins=[], store="memory:", approvals="store", wait="suspend") as rein:
+        made: Any = rein.wrap(client, connector="shop", requires_approval=[name])
+        with pytest.raises(errors.ApprovalPending) as waits, rein.session():
+            swept(client, made, is_async, "y")
+        rein.approvals.approve(waits.value.token, by="ann", arguments={"where": "z"})
+        assert client.log == []
+        token = waits.value.token
+        given = asyncio.run(rein.aresume(token)) if is_async else rein.resume(token)
+        assert given == ["z", "zz"] and client.log == ["z"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_generator_function_is_no_tool(rein: Rein, is_async: bool) -> None:
+    def items() -> Iterator[int]:
+        yield 1
+
+    async def later() -> AsyncIterator[int]:
+        yield 1
+
+    with rein.session(), pytest.raises(errors.ConfigError, match="generator"):
+        rein.call(later if is_async else items)
+
+
 # -- reads
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from typing import Any
 
@@ -113,3 +114,9 @@ def test_the_sdk_s_own_errors_and_types(rein: Rein, shop: tuple[Any, Stripe]) ->
         assert isinstance(made, stripe.Customer) and re.fullmatch(r"cus_\d", made.id)
     names = [e.view["name"] for e in session.events() if e.kind == "intent"]
     assert names == ["stripe.v1.customers.create"]
+
+
+def test_a_pickle_of_the_client_is_a_reference_without_its_key(shop: tuple[Any, Stripe]) -> None:
+    client, _ = shop
+    dumped = pickle.dumps(client)
+    assert pickle.loads(dumped) is client and b"sk_test" not in dumped

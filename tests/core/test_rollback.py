@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from checkrein import Ask, Call, Plugin, Rein, errors
+from checkrein import Ask, Call, Deny, Outcome, Plugin, Rein, errors
 from checkrein.report import RollbackReport
 
 
@@ -75,6 +75,24 @@ def test_an_error_that_leaves_the_session_rolls_it_back(make: Callable[..., Rein
     with pytest.raises(KeyError):
         asyncio.run(run())
     assert world.log[4:] == ["c", "-c"]
+
+
+def test_an_effect_whose_result_was_withheld_is_undone_like_any_other(
+    go: Any, make: Callable[..., Rein]
+) -> None:
+    class Vetoes(Plugin):
+        def post_call(self, call: Call, outcome: Outcome) -> Deny | None:
+            return Deny("leaks") if call.kind == "tool" else None
+
+    rein = make(Vetoes())
+    world = World(rein)
+    with rein.session() as session:
+        with pytest.raises(errors.Denied) as caught:
+            go.call(rein, world.act, "a")
+        assert caught.value.ran and world.log == ["a"]
+    report = rolled(go, rein, session.id)
+    assert world.log == ["a", "-a"]
+    assert [action.status for action in report.actions] == ["undone"]
 
 
 def test_a_handled_error_is_no_trigger(go: Any, make: Callable[..., Rein]) -> None:
@@ -595,6 +613,42 @@ def test_two_rollbacks_at_once(go: Any, make: Callable[..., Rein]) -> None:
     gate.set()
     first.join(5)
     assert undone == [1] and rolled(go, rein, session.id).complete
+
+
+def test_an_undo_that_outlasts_every_lease_is_not_taken_for_a_dead_one(
+    go: Any, tmp_path: Any, clock: Any
+) -> None:
+    begun, gate = threading.Event(), threading.Event()
+    undone: list[int] = []
+
+    def undo(n: int) -> None:
+        begun.set()
+        gate.wait(10)
+        undone.append(n)
+
+    def act(n: int) -> None:
+        pass
+
+    url = f"sqlite:///{tmp_path}/s.db"
+    with (
+        Rein(store=url, clock=clock, on_error="keep") as rein,
+        Rein(store=url, clock=clock, on_error="keep") as other,
+    ):
+        for each in (rein, other):
+            each.tool(act, undo=undo)
+        with rein.session() as session:
+            rein.call(act, 1)
+        first = threading.Thread(target=lambda: rein.rollback(session.id))
+        first.start()
+        assert begun.wait(5)
+        clock.sleep(7 * 86_400)
+        assert go.run(other, "recover").sessions == []
+        with pytest.raises(errors.Conflict):
+            rolled(go, other, session.id)
+        gate.set()
+        first.join(5)
+        assert undone == [1]
+        assert rolled(go, other, session.id).complete and undone == [1]
 
 
 def test_a_rollback_that_is_broken_off_is_finished_by_recover(

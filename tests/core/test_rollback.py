@@ -207,7 +207,7 @@ def test_what_an_inner_session_leaves_makes_the_outer_one_partial(
 def test_a_retried_call_is_undone_once_and_stands_where_it_was_tried_last(
     go: Any, make: Callable[..., Rein]
 ) -> None:
-    from checkrein import Outcome, Retry
+    from checkrein import Retry
 
     class Again(Plugin):
         def post_call(self, call: Call, outcome: Outcome) -> Retry | None:

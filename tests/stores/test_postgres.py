@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from checkrein import Ask, Plugin, Rein, errors
-from checkrein.store import Batch, NewEvent, SessionPut, Store, StoreOptions
+from checkrein.store import (
+    Batch,
+    HoldRow,
+    NewEvent,
+    SessionPut,
+    SettleRow,
+    Store,
+    StoreOptions,
+)
 from checkrein.testing import Effects
 from checkrein.testing.check_store import CHECKS
 from checkrein_plugins.budget import Budget
@@ -340,3 +348,38 @@ def test_a_budget_is_a_rein_of_its_own(url: str) -> None:
         with pytest.raises(errors.BudgetExceeded):
             rein.call(max, 1, 2)
     rein.close()
+
+
+def test_a_settle_waits_for_nobody_and_counts_at_once(url: str, server: Any) -> None:
+    store = PostgresStore(url)
+    store.commit(Batch("s", [], 1, session_put=SessionPut(create=True)))
+
+    def take(number: int) -> None:
+        hold = HoldRow(f"h{number}", "acc", 10, "usd", 100, None, "measured", f"c{number}", "s")
+        store.commit(Batch("s", [NewEvent("note", "", 1, {})], 1, holds=[hold]))
+
+    for number in range(10):
+        take(number)
+    schema = url.rpartition("schema=")[2]
+    with psycopg.connect(server.uri) as other:
+        # Somebody else is in the middle of a commit that changes the account.
+        other.execute(f"SELECT 1 FROM {schema}.accounts WHERE account = 'acc' FOR UPDATE")
+        for number, actual in enumerate((4, 0, 10)):
+            store.commit(Batch("s", [], 2, settles=[SettleRow(f"h{number}", actual)]))
+        balance = store.balance("acc")
+        assert balance is not None
+        assert (balance.spent, balance.held) == (14, 70)
+        assert store.balances("acc") == [balance]
+        assert store.rebuild() == []
+    # Ten that are held have room, and not one more.
+    take(10)
+    with pytest.raises(errors.HoldRefused) as refused:
+        take(11)
+    assert (refused.value.spent, refused.value.held) == (14, 80)
+    assert store.rebuild(repair=True) == []
+    assert store.balance("acc").held == 80  # type: ignore[union-attr]
+    # What costs more than was held is counted before anybody else may take more.
+    store.commit(Batch("s", [], 3, settles=[SettleRow("h3", 25)]))
+    with pytest.raises(errors.HoldRefused):
+        take(12)
+    store.close()

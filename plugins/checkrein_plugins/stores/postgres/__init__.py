@@ -281,7 +281,7 @@ class PostgresStore(Moving):
     def balances(self, prefix: str = "", limit: int = 1000) -> list[Balance]:
         """Accounts whose name begins with `prefix`, by name."""
         rows = self._all(
-            "SELECT account, unit, spent, held FROM accounts WHERE starts_with(account, %s) "
+            "SELECT account, unit, spent, held FROM balances WHERE starts_with(account, %s) "
             'ORDER BY account COLLATE "C" LIMIT %s',
             (prefix, limit),
         )

@@ -62,8 +62,10 @@ class Moving:
             connection.cursor(name="moving") as cursor,
         ):
             cursor.itersize = _PAGE
+            # What settles have left beside the rows of accounts is added up.
+            source = "balances" if table == "accounts" else table
             cursor.execute(
-                f"SELECT {_columns(table)} FROM {table} {where} ORDER BY {', '.join(key)}",
+                f"SELECT {_columns(table)} FROM {source} {where} ORDER BY {', '.join(key)}",
                 after or None,
             )
             yield from cursor

@@ -179,7 +179,7 @@ def read_balance(
         )
         values = (at - span, account)
     row: tuple[str, int, int] | None = connection.execute(
-        f"SELECT a.unit, {spent}, a.held FROM accounts a WHERE a.account = %s", values
+        f"SELECT a.unit, {spent}, a.held FROM balances a WHERE a.account = %s", values
     ).fetchone()
     return row
 

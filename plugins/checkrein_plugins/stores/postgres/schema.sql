@@ -50,6 +50,19 @@ CREATE TABLE holds (
     settle text NOT NULL, call text NOT NULL, session text NOT NULL, span bigint NOT NULL,
     at bigint NOT NULL
 );
+-- Settled holds that an account's row does not count yet, because others held it at the moment: a
+-- settle never waits for the row. Each releases at least what it spends, so the row never says that
+-- there is more room than there is; whoever finds no room adds these up first. `balances` is exact.
+CREATE TABLE unbooked (
+    account text NOT NULL, released bigint NOT NULL, spent bigint NOT NULL
+);
+CREATE INDEX unbooked_account ON unbooked (account);
+CREATE VIEW balances AS SELECT account, unit,
+    (a.spent + coalesce((SELECT sum(u.spent) FROM unbooked u WHERE u.account = a.account), 0))::bigint
+        AS spent,
+    (a.held - coalesce((SELECT sum(u.released) FROM unbooked u WHERE u.account = a.account), 0))::bigint
+        AS held,
+    recent, span FROM accounts a;
 CREATE TABLE bookings (
     account text NOT NULL, at bigint NOT NULL, amount bigint NOT NULL, PRIMARY KEY (account, at)
 );
@@ -88,6 +101,14 @@ CREATE FUNCTION book(account_ text, at_ bigint, amount_ bigint) RETURNS void LAN
     ON CONFLICT (account, at) DO UPDATE SET amount = b.amount + excluded.amount;
 $$;
 
+-- Whoever calls it holds the account's row.
+CREATE FUNCTION add_unbooked(account_ text) RETURNS void LANGUAGE sql AS $$
+    WITH gone AS (DELETE FROM unbooked WHERE account = account_ RETURNING released, spent),
+        total AS (SELECT sum(released) AS released, sum(spent) AS spent FROM gone)
+    UPDATE accounts a SET held = a.held - total.released, spent = a.spent + total.spent
+        FROM total WHERE a.account = account_ AND total.released IS NOT NULL;
+$$;
+
 CREATE FUNCTION settle_hold(id_ text, actual bigint, streak text, now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -108,6 +129,12 @@ BEGIN
             IF FOUND THEN
                 DELETE FROM bookings b WHERE b.account = h.account;
             END IF;
+        END IF;
+    ELSIF h.span = 0 AND h.settle != 'streak' AND actual <= h.amount THEN
+        UPDATE accounts SET held = held - h.amount, spent = spent + actual WHERE account =
+            (SELECT a.account FROM accounts a WHERE a.account = h.account FOR UPDATE SKIP LOCKED);
+        IF NOT FOUND THEN
+            INSERT INTO unbooked VALUES (h.account, h.amount, actual);
         END IF;
     ELSE
         UPDATE accounts SET held = held - h.amount, spent = spent + actual,
@@ -135,6 +162,10 @@ BEGIN
         IF FOUND THEN
             INSERT INTO holds VALUES
                 (id_, account_, amount_, unit_, settle_, call_, session_, 0, now);
+            -- Now and then, so that they do not pile up.
+            IF random() < 0.05 THEN
+                PERFORM add_unbooked(account_);
+            END IF;
             RETURN;
         END IF;
     END IF;
@@ -143,6 +174,8 @@ BEGIN
         INSERT INTO accounts VALUES (account_, unit_, 0, 0, 0, span_) ON CONFLICT DO NOTHING;
         SELECT * INTO a FROM accounts WHERE account = account_ FOR UPDATE;
     END IF;
+    PERFORM add_unbooked(account_);
+    SELECT * INTO a FROM accounts WHERE account = account_;
     IF a.unit != unit_ THEN
         RAISE EXCEPTION 'unit' USING ERRCODE = 'CRU01',
             DETAIL = json_build_object('index', index_, 'unit', a.unit)::text;

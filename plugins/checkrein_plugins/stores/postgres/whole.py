@@ -108,7 +108,12 @@ def rebuild(connection: Connection, *, repair: bool) -> list[str]:
     found: list[str] = []
     with connection.transaction():
         if repair:
-            connection.execute("LOCK TABLE sessions, accounts, holds, bookings IN EXCLUSIVE MODE")
+            connection.execute(
+                "LOCK TABLE sessions, accounts, holds, bookings, unbooked IN EXCLUSIVE MODE"
+            )
+            connection.execute(
+                "SELECT add_unbooked(account) FROM (SELECT DISTINCT account FROM unbooked) u"
+            )
         (orphans,) = connection.execute(
             "SELECT count(*) FROM events WHERE sid NOT IN (SELECT sid FROM sessions)"
         ).fetchone() or (0,)
@@ -153,7 +158,7 @@ def _accounts(connection: Connection, found: list[str], repair: bool) -> None:
             "WHERE x.account = a.account)::bigint"
         )
         wrong = connection.execute(
-            f"SELECT account, {column}, {total} FROM accounts a WHERE {column} != {total} "
+            f"SELECT account, {column}, {total} FROM balances a WHERE {column} != {total} "
             "ORDER BY account"
         ).fetchall()
         for account, stored, real in wrong:

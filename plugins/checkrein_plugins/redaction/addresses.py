@@ -176,7 +176,7 @@ DETECTORS = (
     Detector(
         "ipv6", frozenset({"ip_address"}),
         rb"(?:[0-9A-Fa-f]{1,4}:){3,8}[0-9A-Fa-f:.]*|[0-9A-Fa-f:]*::[0-9A-Fa-f:.]*",
-        (rb"[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]",
+        (rb"[0-9A-Fa-f]:[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]{1,4}:[0-9A-Fa-f]",
         rb"[0-9A-Fa-f]::[0-9A-Fa-f]|[^:0-9A-Za-z]::[0-9a-fA-F]{2}"),
         _ipv6,
         retry=False,
@@ -202,8 +202,7 @@ DETECTORS = (
         "wallet", frozenset({"crypto"}),
         rb"\b(?:0x[0-9a-fA-F]{40}|[13LMDTAX9mn2][1-9A-HJ-NP-Za-km-z]{25,34}|(?i:bc1|tb1|ltc1"
         rb"|addr1)[02-9ac-hj-np-zAC-HJ-NP-Z]{20,110}|[48][1-9A-HJ-NP-Za-km-z]{94})\b",
-        (rb"0x[0-9a-fA-F]{8}", rb"\b[13LMDTAX9mn2][1-9A-HJ-NP-Za-km-z]{25,34}\b",
-        rb"\b[48][1-9A-HJ-NP-Za-km-z]{40}",
+        (rb"0x[0-9a-fA-F]{4}", rb"\b[1348LMDTAX9mn2][1-9A-HJ-NP-Za-km-z]{25}",
         rb"(?i)\b(?:bc1|tb1|ltc1|addr1)"),
         _wallet,
         exact=True,

@@ -257,7 +257,7 @@ DETECTORS = (
             rb"\d{4}[ .-]\d{4}[ .-]\d{4}", rb"\b\d{4}[ .-]\d{6}[ .-]\d{4}",
             rb"\d\d\d[ .-]\d\d[ .-]\d\d\d\d", rb"\d\d\d\)?[-. /]{0,2}\d\d\d[-. ]\d\d\d\d",
             rb"\+\d[\d .()/-]{4}",
-            rb"(?:^|[^0-9.-])0\d{1,4}\)?[ ./-](?:\d\d\d\d|\d{2,3}[ ./-]\d\d)",
+            rb"(?:^|[^0-9A-Za-z.-])0\d{1,4}\)?[ ./-](?:\d\d\d\d|\d{2,3}[ ./-]\d\d)",
             rb"\b[2-9]\d\d \d\d\d? \d\d",
             rb"(?i)(?:" + phones.WORDS + rb")[^0-9+(\x00]{0,24}[+(]{0,2}\d[\d .()/-]{5}",
             rb"\b00[1-9]\d{0,2}[ -]\d", rb"\b8[ -]?\(?\d{3}\)?[ -]\d{3}[ -]?\d\d",
@@ -274,8 +274,8 @@ DETECTORS = (
             rb"\b(?:\d\d)?\d{6}[-+]\d{4}", rb"\b[12] \d\d \d\d ",
 
             (rb"(?i)(?:\bbsn\b|burgerservice|\bsofi|steuer|national.?id|identity.?num"
-            rb"|\bid.?number|\bsin\b|social ins|\bcpf\b|tax.?num|tax.?id|insurance.?num|aadha"
-            rb"|pesel|personal.?id|\bahv|\bavs\b|f.dselsn|personn|\bfnr\b|\bcpr|kennitala"
+            rb"|\bid.?number|\bsin\b|social ins|\bcpf\b|tax.?num|tax.?id|insurance.?num|adha"
+            rb"|pesel|personal.?id|\bahv|\bavs\b|dselsn|personn|\bfnr\b|\bcpr|kennitala"
             rb"|\bcnp\b|\btc|kimlik"
             rb"|isikukood|asmens|\boib\b|\bnif\b|contribuinte|\begn\b|\bamka\b|svnr|sozialvers"
             rb"|\btaj\b|teudat|israel"

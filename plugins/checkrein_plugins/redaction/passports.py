@@ -75,7 +75,7 @@ DETECTORS = (
     Detector(
         "passport_zone", frozenset({"passport"}),
         rb"\b[A-Z0-9][A-Z0-9<]{8}\d[A-Z]{3}\d{7}[MFX<]\d{7}[A-Z0-9<]{14}[0-9<]\d\b",
-        (rb"\d{7}[MFX<]\d{7}[A-Z0-9<]{14}",),
+        (rb"\d{7}[MFX<]\d{7}",),
         _mrz,
         exact=True,
     ),

@@ -253,12 +253,12 @@ DETECTORS = (
         rb"|\bA{20,22}[A-Za-z0-9%]{60,120}|[a-z0-9]{10}msh[a-z0-9]{15}p1[a-z0-9]{6}jsn[a-z0-9]{12}"
         rb"|\b\d{13,17}\|[A-Za-z0-9_-]{27}\b"
         rb"|\b0\.[a-f0-9-]{36}\.[A-Za-z0-9]{30}:[A-Za-z0-9+/]{22}==",
-        (rb":AA[A-Za-z0-9_-]{8}", rb"[0-9a-f]{8}-us\d", rb"\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{12}",
-        rb"AZDO[A-Za-z0-9]{4}\b", rb"JQQJ9[A-Za-z0-9]{8}",
+        (rb":AA[A-Za-z0-9_-]", rb"[0-9a-f]-us\d", rb"\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{4}",
+        rb"AZDO[A-Za-z0-9]{4}\b", rb"JQQJ9",
         rb"\.atlasv1\.", rb"\bpat[A-Za-z0-9]{14}\.",
-            rb"\dQ~", rb"_mmk\b", rb"-[0-9a-f]{8}-[0-9a-f]{8}\b", rb"access_token\$",
+            rb"\dQ~", rb"_mmk\b", rb"-[0-9a-f]{8}-[0-9a-f]", rb"access_token\$",
             rb"\b00D[A-Za-z0-9]{4}",
-            rb"\bA{20}", rb"\d{4}\|[A-Za-z0-9_-]{4}", rb"[a-z0-9]jsn[a-z0-9]{4}",
+            rb"\bA{20}", rb"\d{4}\|[A-Za-z0-9_-]", rb"[a-z0-9]jsn[a-z0-9]",
             rb"\b0\.[a-f0-9]{8}-"),
         _token,
         retry=False,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkrein.codec import dumps, encode
 from checkrein.effects import descendants
-from checkrein.errors import ConfigError, Conflict, Unencodable
+from checkrein.errors import ConfigError, Conflict, SessionClosed, Unencodable
 from checkrein.store import Batch, SessionPut, SessionRow
 from checkrein.store._rules import ANCHORS, closed, closed_because
 
@@ -74,15 +74,32 @@ class Control:
             self.rein.observers.notify(self.store.commit(batch), batch)
         return len(ids)
 
-    def admit(self, session_id: str, *, inner: bool = False) -> None:
-        """Refuse as the store would refuse a call of a session. Raises `SessionClosed`.
+    def admit_inner(self, outer: Session | None, session: Session) -> None:
+        """Refuse to begin a session inside one that is stopped, or undone: see `admit`.
 
-        `inner`: a session inside it, which a task that outlived it may still begin if it ended
-        well; nothing begins in one that is stopped, or undone.
+        A task that outlived a session that ended well may still begin one. It is asked before
+        the row is written and after: a rollback looks for inner sessions once it has closed the
+        outer one, so it finds this one, or this one finds out.
         """
-        row = self.store.session(session_id)
-        if inner and row is not None and row.state == "COMPLETED" and row.rollback == "none":
+        if outer is None or session.detached or outer.id in self.rein.unrecorded:
             return
+        row = self.store.session(outer.id)
+        if row is not None and row.state == "COMPLETED" and row.rollback == "none":
+            return
+        try:
+            self.admit(outer.id)
+        except SessionClosed as error:
+            if session.fence is not None:
+                event = self.rein.journal.event("session_ended", state="FAILED", error=str(error))
+                put = SessionPut(state="FAILED", owner="", if_state=("ACTIVE",))
+                batch = Batch(session.id, (event,), event.at, session.fence, session_put=put)
+                with suppress(Conflict):  # it is rolled back with the outer one
+                    self.rein.observers.notify(self.store.commit(batch), batch)
+            raise
+
+    def admit(self, session_id: str) -> None:
+        """Refuse as the store would refuse a call of a session. Raises `SessionClosed`."""
+        row = self.store.session(session_id)
         state = ("ABANDONED", "none", 0)
         if row is not None:
             state = row.state, row.rollback, 1 if row.stopped else 2 * row.paused

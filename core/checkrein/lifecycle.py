@@ -72,8 +72,7 @@ class Lifecycle:
             if not self._reopen(session, row):
                 raise self.busy(session.id)
             return
-        if outer is not None and not session.detached and outer.id not in rein.unrecorded:
-            rein.control.admit(outer.id, inner=True)
+        rein.control.admit_inner(outer, session)
         pins = rein.pinning
         trace_parent = session.begin_span()
         event = rein.journal.event(
@@ -108,6 +107,7 @@ class Lifecycle:
         put = SessionPut(create=True, state="ACTIVE", owner=rein.lease.id(), body=body)
         committed = await io.commit(Batch(session.id, (event,), event.at, session_put=put))
         session.fence = 1
+        rein.control.admit_inner(outer, session)
         rein.track(session)
         rein.observers.notify_one(committed, session.id)
 

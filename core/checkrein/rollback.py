@@ -140,8 +140,15 @@ class Rollbacks(Singles):
             if any(s.running for s in self._local(ids)):
                 io.may_wait("the end of the session's running calls")
             running = self._running_elsewhere(ids)
-            for id in ids:
-                fences[id] = await self._take(io, id, cause, expect if id == session_id else None)
+            taken = ids
+            while taken:
+                for id in taken:
+                    own = expect if id == session_id else None
+                    fences[id] = await self._take(io, id, cause, own)
+                # What was begun inside before they were closed: see `Control.admit_inner`.
+                taken = self._begun(session_id, cause, fences)
+                running |= self._running_elsewhere(taken)
+                ids += taken
             limit = self.rein.drain if session is None else session.drain
             busy = await self._drain(io, ids, running, limit)
             with self.rein.telemetry.rollback(session_id, cause, row.body.get("trace", "")):
@@ -167,6 +174,18 @@ class Rollbacks(Singles):
         if cause != "recover":
             return ids
         return [id for id in ids if id == session_id or not self._others(self.store.session(id))]
+
+    def _begun(self, session_id: str, cause: Cause, known: Mapping[str, int]) -> list[str]:
+        """Sessions of the tree that are not known yet; from now on this process rolls them back."""
+        with self._lock:
+            found = [
+                id
+                for id in self._tree(session_id, cause)
+                if id not in known and id not in self._rolling
+            ]
+            self._rolling.update(found)
+            self._draining.update(found)
+        return found
 
     def _over(self, ids: Sequence[str]) -> bool:
         rows = [self.store.session(id) for id in ids]

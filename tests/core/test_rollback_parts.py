@@ -455,3 +455,46 @@ def test_what_may_still_be_undone_is_not_forgotten(make: Callable[..., Rein]) ->
         outer.rollback()
     assert world.log[3:] == ["-c", "-a"]
     assert rein.forget().sessions == 3
+
+
+@pytest.mark.parametrize("first", ["rollback", "session"])
+def test_no_session_slips_into_a_rollback(
+    make: Callable[..., Rein], first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rein = make()
+    world = World(rein)
+    with rein.session() as outer:
+        world.act("a")
+        inner = rein.session()
+        if first == "rollback":
+            # It begins, and acts, after the rollback has looked for inner ones.
+            tree = rein.rollbacks._tree
+
+            def looked(*given: Any) -> list[str]:
+                found = tree(*given)
+                monkeypatch.undo()
+                inner.__enter__()
+                world.act("b")
+                return found
+
+            monkeypatch.setattr(rein.rollbacks, "_tree", looked)
+            report = outer.rollback()
+            assert report is not None and report.sessions == [outer.id, inner.id]
+            with pytest.raises(errors.SessionClosed):
+                inner.bind(world.act)("c")
+            inner.__exit__(None, None, None)
+            assert world.log == ["a", "b", "-b", "-a"]
+        else:
+            # It has looked at the outer session when that is rolled back.
+            admit = rein.control.admit
+
+            def admitted(id: str) -> None:
+                admit(id)
+                monkeypatch.undo()
+                outer.rollback()
+
+            monkeypatch.setattr(rein.control, "admit", admitted)
+            with pytest.raises(errors.SessionClosed), inner:
+                world.act("b")
+            assert world.log == ["a", "-a"] and row(rein, inner.id).state == "FAILED"
+    assert rein.opened(inner.id) is None

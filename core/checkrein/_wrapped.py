@@ -329,7 +329,7 @@ def rebound(prefix: str, path: str, locator: str) -> Any:
     here = [r for (_, name), r in list(ROOTS.items()) if name == prefix and not r.rein.closed]
     session = ACTIVE.get()
     if len(here) > 1 and session is not None:
-        here = [root for root in here if root.rein is session.rein]
+        here = [root for root in here if root.rein is session.rein] or here
     if len(here) != 1:
         how = "no client" if not here else "more than one client"
         raise ConfigError(

@@ -83,8 +83,8 @@ def test_free_text_may_hold_anything(url: str, key: str) -> None:
 @pytest.mark.parametrize(
     "address",
     [
-        f"postgresql://user:{SECRET}@host/db",
-        f"postgresql://host/db?password={SECRET}",
+        f"postgresql://user:{SECRET}@host:port/db",
+        f"postgresql://host/db?password={SECRET}&schema=No",
         f"mysql:{SECRET}",
         SECRET,
         f"{SECRET}@host:5",

@@ -1,7 +1,8 @@
 """Generator methods of wrapped clients: they act while they are consumed, and are recorded then.
 
 The intent is committed before the first item is made, in the session that consumes; the outcome
-with that item, and how it ended (items, error) as an event of kind `consumed`. Each attempt makes
+with that item, and how it ended (items, error) as an event of kind `consumed`. No item is made
+after the session was stopped, paused, failed or rolled back. Each attempt makes
 a generator of its own, with the arguments that were let through. Where a plugin answers, its
 answer stands for the items, and nothing is made.
 """
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from checkrein._io import finish
 from checkrein._proxy import unwrapped
 from checkrein.engine import CURRENT, seen
-from checkrein.errors import CheckreinError
+from checkrein.errors import CheckreinError, StoreUnavailable
 from checkrein.store import Batch
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class _Made:
     """What the attempts of one entry have made: the newest generator, and its call's id."""
 
     def __init__(self, entry: Entry, raw: Callable[..., Any]) -> None:
+        self.entry = entry
+        self._seen = -1
         self.made: Any = None
         self.call = ""
         tool, own = entry.tool, entry.run
@@ -46,6 +49,17 @@ class _Made:
         # answered with it.
         entry.raw = lambda value: None
         entry.whole = False
+
+    def admit(self, rein: Rein) -> None:
+        """Refuse the next item where the session takes no more calls. Raises `SessionClosed`."""
+        try:
+            now = rein.store.changed()
+            if now != self._seen and self.entry.session.id not in rein.unrecorded:
+                rein.control.admit(self.entry.session.id, outlived=True)
+            self._seen = now
+        except StoreUnavailable:
+            if rein.failure_mode == "closed":
+                raise
 
     def first(self, call: Any, exact: dict[str, Any]) -> Any:
         """The first item of a new generator."""
@@ -90,6 +104,7 @@ def items(node: Node, bound: Bound, raw: Callable[..., Any]) -> Callable[..., An
             while item is not _END:
                 count += 1
                 sent = yield node.given(item)
+                running.admit(rein)
                 with _inside(entry, running.call):
                     item = _next(running.made, sent)
         except GeneratorExit:
@@ -146,6 +161,7 @@ def later_items(node: Node, bound: Bound, raw: Callable[..., Any]) -> Callable[.
             while item is not _END:
                 count += 1
                 yield node.given(item)
+                running.admit(rein)
                 with _inside(entry, running.call):
                     item = await anext(running.made, _END)
         except GeneratorExit:

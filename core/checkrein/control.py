@@ -83,11 +83,8 @@ class Control:
         """
         if outer is None or session.detached or outer.id in self.rein.unrecorded:
             return
-        row = self.store.session(outer.id)
-        if row is not None and row.state == "COMPLETED" and row.rollback == "none":
-            return
         try:
-            self.admit(outer.id)
+            self.admit(outer.id, outlived=True)
         except SessionClosed as error:
             if session.fence is not None:
                 event = self.rein.journal.event("session_ended", state="FAILED", error=str(error))
@@ -97,9 +94,14 @@ class Control:
                     self.rein.observers.notify(self.store.commit(batch), batch)
             raise
 
-    def admit(self, session_id: str) -> None:
-        """Refuse as the store would refuse a call of a session. Raises `SessionClosed`."""
+    def admit(self, session_id: str, *, outlived: bool = False) -> None:
+        """Refuse as the store would refuse a call of a session. Raises `SessionClosed`.
+
+        `outlived`: what was begun in it may go on where it ended well.
+        """
         row = self.store.session(session_id)
+        if outlived and row is not None and (row.state, row.rollback) == ("COMPLETED", "none"):
+            return
         state = ("ABANDONED", "none", 0)
         if row is not None:
             state = row.state, row.rollback, 1 if row.stopped else 2 * row.paused

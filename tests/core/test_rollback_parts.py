@@ -488,8 +488,8 @@ def test_no_session_slips_into_a_rollback(
             # It has looked at the outer session when that is rolled back.
             admit = rein.control.admit
 
-            def admitted(id: str) -> None:
-                admit(id)
+            def admitted(*given: Any, **more: Any) -> None:
+                admit(*given, **more)
                 monkeypatch.undo()
                 outer.rollback()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import copy
 import datetime as dt
 import inspect
@@ -720,6 +721,48 @@ def test_a_generator_runs_in_no_sandbox_and_is_tried_again_from_its_beginning(
         with rein.session(sandbox=session.id), pytest.raises(errors.Denied, match="no recorded"):
             swept(client, made, is_async, "y")
         assert client.log == ["y", "y"]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("how", ["stop", "pause", "rollback", "end"])
+@pytest.mark.parametrize("store", ["memory:", "sqlite"])
+def test_no_item_is_made_after_a_session_is_closed(
+    how: str, store: str, is_async: bool, tmp_path: Any
+) -> None:
+    client = Sweeper()
+
+    def many(where: str) -> Iterator[str]:
+        for n in range(3):
+            client.log.append(n)
+            yield where
+
+    async def many_later(where: str) -> AsyncIterator[str]:
+        for item in many(where):
+            yield item
+
+    client.many, client.many_later = many, many_later  # type: ignore[attr-defined]
+    url = store if store == "memory:" else f"sqlite:///{tmp_path / 'a.db'}"
+    with Rein(plugins=[], store=url) as rein, asyncio.Runner() as runner:
+        made: Any = rein.wrap(client, connector="shop")
+        items = made.many_later("y") if is_async else made.many("y")
+
+        async def later() -> Any:
+            return await anext(items)
+
+        def take() -> Any:
+            here = contextvars.copy_context()
+            return runner.run(later(), context=here) if is_async else next(items)
+
+        session = rein.session(on_error="keep")
+        with session:
+            assert take() == take() == "y"
+            if how != "end":
+                getattr(rein, how)(session.id)
+                with pytest.raises(errors.SessionClosed):
+                    take()
+        if how == "end":  # it ended well: what was begun in it goes on
+            assert take() == "y"
+    assert client.log == [0, 1] + [2] * (how == "end")
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -15,6 +15,7 @@ from checkrein.call import NANO
 from checkrein.errors import ConfigError, SessionClosed
 from checkrein.settings import check_numbers, check_texts
 from checkrein.store import Event
+from checkrein.store._rules import ANCHORS
 from checkrein.telemetry import enter, leave, place, use
 
 if TYPE_CHECKING:
@@ -104,6 +105,9 @@ class Session:
             self.play(sandbox)
         self.drain = rein.drain if drain is None else float(drain)
         check_texts({"agent": agent, "session id": id}, names=True)
+        if id == ANCHORS:
+            # The audit's own: nothing in it is covered by an anchor.
+            raise ConfigError(f"session id {id!r} is taken by the audit: name another one")
         check_texts({"intent": intent, "user": self.user, "tenant": self.tenant, "task": task})
         self.pid = os.getpid()
         """The process that entered it: a child that was forked inside the block ends nothing."""

@@ -473,3 +473,10 @@ def test_nothing_begins_inside_a_session_that_was_rolled_back(make: Callable[...
     with rein.session() as ended:
         later = ended.bind(lambda: rein.session().__enter__().__exit__(None, None, None))
     later()  # one that ended well: a task that outlived it goes on
+
+
+def test_a_session_cannot_pass_for_the_anchors(make: Callable[..., Rein]) -> None:
+    rein = make()
+    with pytest.raises(errors.ConfigError, match="taken by the audit"):
+        rein.session(id="anchors")
+    assert rein.store.session("anchors") is None

@@ -53,7 +53,7 @@ _SHORT = 3
 
 
 @cache
-def _statement(*lengths: int) -> str:
+def _statement(*lengths: int) -> bytes:
     """The call of `commit_batch` for so many events, settles and holds.
 
     Arrays are built by the server from single values: that takes a third of the client's time.
@@ -64,13 +64,14 @@ def _statement(*lengths: int) -> str:
         for length, kinds in zip(lengths, _COLUMNS, strict=True)
         for kind in kinds
     ]  # fmt: skip
-    return (
+    call = (
         "SELECT seq_, n_, rollback_ FROM commit_batch(%s, %s::bigint, %s::bigint, %s, %s::jsonb, "
         f"{', '.join(arrays)}, %s::jsonb, %s::jsonb)"
     )
+    return call.encode()
 
 
-def _sent(given: tuple[Any, ...]) -> tuple[str, list[Any]]:
+def _sent(given: tuple[Any, ...]) -> tuple[bytes, list[Any]]:
     """The statement for these arguments, and its values."""
     lengths, values = [], list(given[:_FIRST])
     first = _FIRST

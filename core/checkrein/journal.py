@@ -284,6 +284,8 @@ class Journal:
                 self.log.error("measure of plugin %s is no measure", impl.plugin)
                 found.setdefault("cost_state", "estimated")
                 continue
+            if len(measures) == 1:  # nothing to merge it with
+                return _with(outcome, measured)
             if measured.amounts:
                 found["amounts"] = {**found.get("amounts", {}), **measured.amounts}
             for name, value in (
@@ -314,6 +316,18 @@ class Journal:
             outcome.attempts, outcome.source, get("amounts", outcome.amounts),
             get("price", outcome.price),
         )  # fmt: skip
+
+
+def _with(outcome: Outcome, measured: Measured) -> Outcome:
+    """What one plugin measured, over what the outcome had."""
+    usage, cost, state, price = measured.usage, measured.cost, measured.state, measured.price
+    return new_outcome(
+        outcome.state, outcome.value, outcome.error, outcome.usage if usage is None else usage,
+        outcome.cost if cost is None else cost, outcome.cost_state if state is None else state,
+        outcome.duration, outcome.attempts, outcome.source,
+        dict(measured.amounts) if measured.amounts else outcome.amounts,
+        outcome.price if price is None else price,
+    )  # fmt: skip
 
 
 def _sound(measured: object) -> bool:

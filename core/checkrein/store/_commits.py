@@ -43,16 +43,23 @@ class Commits:
 
     def commit(self, batch: Batch, *, wait: bool = True) -> Committed:
         """Write one batch in one transaction."""
-        prepared = prepare(batch, self._vault)
-        how = None if prepared.files else single(batch)
-        if how is not None:
+        session = batch.session
+        if not session.isascii():
+            check_text("session", session)
+        if batch.holds or batch.settles:
+            check_amounts(batch.holds, batch.settles)
+        how = single(batch)
+        if how is None:
+            return self._commit(prepare(batch, self._vault), wait)
+        files: list[Packed] = []
+        encoded = encode(session, batch.events[0], self._vault, files)
+        if not files:
             done = self._insert(
-                batch.session, prepared.events[0], batch.fence, batch.admit, batch.durable, *how,
-                wait=wait,
-            )  # fmt: skip
+                session, encoded, batch.fence, batch.admit, batch.durable, *how, wait=wait
+            )
             if done is not None:
                 return done
-        return self._commit(prepared, wait)
+        return self._commit(Prepared(batch, [encoded], [], "", files), wait)
 
     def _commit(self, prepared: Prepared, wait: bool = True) -> Committed:
         connections = self._connections

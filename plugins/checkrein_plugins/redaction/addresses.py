@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from checkrein_plugins.redaction.detector import Detector, before, behind
+from checkrein_plugins.redaction.detector import Detector, before
 from checkrein_plugins.redaction.findings import Finding
 from checkrein_plugins.redaction.linear import Words
 from checkrein_plugins.redaction.validators import base58check, bech32, ipv6
@@ -55,7 +55,7 @@ def _ipv4(data: bytes, start: int, end: int) -> Finding | None:
         # Only a range may go on: 203.0.113.7-203.0.113.9
         if follow != b"-" or b"." not in data[end + 1 : end + 5]:
             return None
-    if follow == b" " and behind(data, end, 8)[1:] in (b"Release", b"release"):
+    if data.startswith((b" Release", b" release"), end):
         return None
     if data.startswith((b"0.", b"127.", b"255."), start):
         return None
@@ -202,7 +202,9 @@ DETECTORS = (
         "wallet", frozenset({"crypto"}),
         rb"\b(?:0x[0-9a-fA-F]{40}|[13LMDTAX9mn2][1-9A-HJ-NP-Za-km-z]{25,34}|(?i:bc1|tb1|ltc1"
         rb"|addr1)[02-9ac-hj-np-zAC-HJ-NP-Z]{20,110}|[48][1-9A-HJ-NP-Za-km-z]{94})\b",
-        (rb"0x[0-9a-fA-F]{4}", rb"\b[1348LMDTAX9mn2][1-9A-HJ-NP-Za-km-z]{25}",
+        (rb"0x[0-9a-fA-F]{4}",
+        (rb"\b[1348LMDTAX9mn2][1-9A-HJ-NP-Za-km-z]{25}"
+        rb"(?:[1-9A-HJ-NP-Za-km-z]{0,9}\b|[1-9A-HJ-NP-Za-km-z]{15})"),
         rb"(?i)\b(?:bc1|tb1|ltc1|addr1)"),
         _wallet,
         exact=True,

@@ -94,5 +94,6 @@ def in_column(data: bytes, start: int, end: int) -> bool:
     if data[start + 4] != 32:
         return False
     left = data[start - 5 : start - 1] if data[start - 1 : start] in (b" ", b"\n") else b""
-    right = behind(data, end, 5)
-    return bool(_HEX_GROUP.fullmatch(left) or (right[:1] == b" " and _HEX_GROUP.match(right[1:])))
+    if left and _HEX_GROUP.fullmatch(left):
+        return True
+    return data[end : end + 1] == b" " and bool(_HEX_GROUP.match(behind(data, end, 5)[1:]))

@@ -319,8 +319,7 @@ _ANY_WORDS = Words(
 
 def first(rows: _Rows, data: bytes, start: int, end: int) -> Finding | None:
     """The first row whose form, words and check agree."""
-    text = data[start:end].decode("ascii").upper()
-    plain = "".join(filter(str.isalnum, text))
+    text = plain = ""
     worded: bool | None = None
     for row, form in rows:
         if row.words is not None:
@@ -328,6 +327,9 @@ def first(rows: _Rows, data: bytes, start: int, end: int) -> Finding | None:
                 worded = _ANY_WORDS.before(data, start)
             if not worded or not row.words.before(data, start):
                 continue
+        if not text:  # most rows stop at their words
+            text = data[start:end].decode("ascii").upper()
+            plain = "".join(filter(str.isalnum, text))
         if form.fullmatch(text) is None or not row.check(plain):
             continue
         if row.alone and in_column(data, start, end):

@@ -80,6 +80,8 @@ class Leaves:
                     parts += (key, KEY, item, END)
                     continue
                 parts += (key, KEY if type(item) is int and item >= LEAST_INT else END)
+                if item is None or item is True or item is False:
+                    continue
             else:
                 self.add(key, depth + 1)
             self.add(item, depth + 1)

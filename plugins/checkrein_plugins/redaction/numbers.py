@@ -126,26 +126,25 @@ _AS_SHAPE = bytes(100 if 48 <= byte <= 57 else byte for byte in range(256))
 _REMEMBERED = 4096
 """Shapes whose checks are kept."""
 
-_known: dict[bytes, tuple[Check, ...]] = {}
+_known: dict[bytes, tuple[Check | None, tuple[Check, ...]]] = {}
+"""By shape: the check of identities, which comes first, and the others."""
 _DATES = (b"dddd-dd-dd", b"dddd-dd-dd dd")
 _hopeless: set[bytes] = set()
 """Shapes of runs that are no number and in which none can hide."""
 
 
-def _checks_for(shape: bytes) -> tuple[Check, ...]:
+def _checks_for(shape: bytes) -> tuple[Check | None, tuple[Check, ...]]:
     """Which checks may take a run of this shape."""
     text = shape.decode("ascii")
     found: list[Check] = []
     identity = identities.numeric_check(text)
-    if identity is not None:
-        found.append(identity)
     if _ANY.fullmatch(text):
         for form, checks in _COMPILED:
             if form.fullmatch(text):
                 found.extend(checks)
     if 7 <= text.count("d") <= 13 and text.count(".") != 3:  # three dots: an IP address
         found.append(phones.worded_phone)
-    result = tuple(found)
+    result = (identity, tuple(found))
     if len(_known) < _REMEMBERED:
         _known[shape] = result
     return result
@@ -153,16 +152,13 @@ def _checks_for(shape: bytes) -> tuple[Check, ...]:
 
 def _at(data: bytes, start: int, end: int, shape: bytes) -> Finding | None:
     """Try one stretch of some shape as one number."""
-    checks = _known.get(shape)
-    if checks is None:
-        checks = _checks_for(shape)
-    if not checks or glued(data, start, end):
+    identity, checks = _known.get(shape) or _checks_for(shape)
+    if not (checks or identity) or glued(data, start, end):
         return None
     if data[end : end + 1].isalnum() and not phones.EXTENSION.match(behind(data, end, 12)):
         return None
-    first = checks[0]
-    if getattr(first, "func", None) is identities.first:  # its words or digits say what it is
-        found = first(data, start, end)
+    if identity is not None:  # its words or digits say what it is
+        found = identity(data, start, end)
         if found:
             return found
     if data[start] in b"0(" and _ZERO.fullmatch(data, start, end):
@@ -195,7 +191,9 @@ _INNER_SHAPE = _form(_INNER_FORM, shape=True)
 
 def _is_hopeless(shape: bytes) -> bool:
     """Whether nothing of this shape is a number, or holds one."""
-    return not (_checks_for(shape) or _ZERO_SHAPE.fullmatch(shape) or _INNER_SHAPE.search(shape))
+    return not (
+        any(_checks_for(shape)) or _ZERO_SHAPE.fullmatch(shape) or _INNER_SHAPE.search(shape)
+    )
 
 
 def _number(data: bytes, start: int, end: int) -> Finding | None:
@@ -231,8 +229,9 @@ def _plain(data: bytes, start: int, end: int) -> Finding | None:
     if glued(data, start, end):
         return None
     shape = data[start:end].translate(_AS_SHAPE)
-    for check in _known.get(shape) or _checks_for(shape):
-        if check is not phones.worded_phone:
+    identity, checks = _known.get(shape) or _checks_for(shape)
+    for check in (identity, *checks):
+        if check is not None and check is not phones.worded_phone:
             found = check(data, start, end)
             if found:
                 return found

@@ -66,7 +66,7 @@ class Rebuild:
                 text = following()
                 if text is not None:
                     changes[key] = text
-            else:
+            elif item is not None and item is not True and item is not False:
                 new = self.of(item, (path, ".", new_key))
                 if new is not item:
                     changes[key] = new
@@ -75,7 +75,7 @@ class Rebuild:
         if not changes and not names:
             return value
         if not names:
-            return build({**value, **changes})
+            return {**value, **changes} if build is dict else build({**value, **changes})
         made: dict[Any, Any] = {}
         for key, item in value.items():
             new_key = names.get(key, key)
@@ -83,11 +83,19 @@ class Rebuild:
         return build(made)
 
     def _items(self, value: Iterable[Any], path: _Path) -> list[Any] | None:
+        following = self._next
         made = []
         changed = False
         for index, item in enumerate(value):
-            new = self.of(item, (path, "[", index))
-            changed = changed or new is not item
+            if type(item) is str:
+                new = following()
+                if new is None:
+                    new = item
+                else:
+                    changed = True
+            else:
+                new = self.of(item, (path, "[", index))
+                changed = changed or new is not item
             made.append(new)
         return made if changed else None
 

@@ -21,16 +21,15 @@ def _by_leaf(found: list[Finding], parts: list[str]) -> dict[int, list[Finding]]
     """Findings in the joined text by number of the leaf, in the offsets of the leaf."""
     by_leaf: dict[int, list[Finding]] = {}
     ends = list(accumulate(map(len, parts)))
-    at = 0
+    at = end = -1
     for first, last, category, subtype in found:
-        at = bisect_right(ends, first, at)
-        index = at - at % 2  # a separator belongs to the leaf in front of it
-        start = ends[index - 1] if index else 0
-        here = Finding(first - start, min(last, ends[index]) - start, category, subtype)
-        if index in by_leaf:
-            by_leaf[index].append(here)
-        else:
-            by_leaf[index] = [here]
+        if first >= end:  # in another leaf than the one before
+            at = bisect_right(ends, first, at + 1)
+            at -= at % 2  # a separator belongs to the leaf in front of it
+            start = ends[at - 1] if at else 0
+            end = ends[at]
+            here = by_leaf.setdefault(at, [])
+        here.append(Finding(first - start, min(last, end) - start, category, subtype))
     return by_leaf
 
 

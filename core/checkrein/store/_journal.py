@@ -49,9 +49,10 @@ Kept: TypeAlias = tuple[Any, ...]
 """An event as it is kept: call, kind, attempt, time, view, payload.
 
 View and payload are marshalled: bytes are frozen, small, and nothing that the garbage collector
-has to walk again and again. They never leave the process. Of a plain call (see `Store.append`)
-the view is a dict, and the payload is the part that is not in it: dicts of scalars are nothing
-to the garbage collector either, as long as they do not lie in one another.
+has to walk again and again. They never leave the process. Where the payload is a part of the view
+(`SAME`, `Store.append`) the view is a dict without that part, and the payload is the part: as it
+is where no container lies in it (dicts of scalars are nothing to the garbage collector either, as
+long as they do not lie in one another), else marshalled, in a tuple of one.
 """
 
 WIDTH = 7
@@ -79,16 +80,23 @@ def keep(event: NewEvent) -> Kept:
     view: Any = event.view
     payload = event.payload
     try:
-        if payload is SAME and _is_frozen(view[same_key(event.kind)]):
-            # What such a view shows is its writer's own: nobody can change it any more.
+        if payload is SAME:
+            # The rest of the view is its writer's own: nobody can change it any more.
             view = dict(view)
             payload = view.pop(same_key(event.kind))
+            if not _is_frozen(payload):
+                payload = (marshal.dumps(payload),)
         else:
             view = marshal.dumps(view)
             payload = None if payload is None else marshal.dumps(payload_of(event))
     except ValueError as error:
         raise Unencodable(f"event {event.kind} of call {event.call}", "tree", str(error)) from None
     return event.call, event.kind, event.attempt, event.at, view, payload
+
+
+def _part(kept: Any) -> Tree:
+    """The part of a view that is the payload as well."""
+    return _thaw(kept[0]) if type(kept) is tuple else kept
 
 
 def refusal(batch: Batch, known: Session | None) -> CheckreinError:
@@ -104,8 +112,8 @@ class Session:
     """A session and the numbers of its events."""
 
     __slots__ = (
-        "agent", "body", "created", "events", "fence", "id", "numbers", "open", "owner", "parent",
-        "rollback", "state", "stopped", "updated",
+        "agent", "body", "created", "events", "fence", "id", "n", "numbers", "open", "owner",
+        "parent", "rollback", "state", "stopped", "updated",
     )  # fmt: skip
 
     def __init__(self, id: str, change: SessionPut, at: int) -> None:
@@ -118,6 +126,8 @@ class Session:
         self.created = self.updated = at
         self.body = change.body or {}
         self.parent, self.agent = look_up(self.body)
+        self.n = 0
+        """How many events it has."""
         self.numbers: list[int] = []
         """Numbers of its events, store-wide, as far as somebody has asked for them."""
         self.events: list[Event] = []
@@ -226,6 +236,7 @@ class Journal:
         for seq in range(self._numbers_upto + 1, self.last + 1):
             self.log[seq * WIDTH - 1].numbers.append(seq)
         self._numbers_upto = self.last
+        session.n = len(session.numbers)  # an interrupt may have come between event and count
         return session.numbers
 
     def _of_call(self, call: str) -> Sequence[int]:
@@ -241,7 +252,9 @@ class Journal:
         for n in range(len(done) + 1, len(numbers) + 1):
             seq = numbers[n - 1]
             call, kind, attempt, at, kept, part, _ = self._at(seq)
-            view = _copy({**kept, same_key(kind): part}) if type(kept) is dict else _thaw(kept)
+            view = (
+                _copy({**kept, same_key(kind): _part(part)}) if type(kept) is dict else _thaw(kept)
+            )
             payload = self.payload(seq)
             ref = b""
             if payload is not None:
@@ -274,7 +287,7 @@ class Journal:
             return ERASED
         _, kind, _, _, view, payload, _ = self._at(seq)
         if type(view) is dict:
-            return _copy({same_key(kind): payload})
+            return _copy({same_key(kind): _part(payload)})
         return None if payload is None else _thaw(payload)
 
     def erase(self, seqs: Iterable[int]) -> int:
@@ -286,7 +299,7 @@ class Journal:
             _, kind, _, _, view, payload, owner = self._at(seq)
             self.read(owner)  # the hash needs the payload once
             if type(view) is dict:
-                view = marshal.dumps({**view, same_key(kind): payload})
+                view = marshal.dumps({**view, same_key(kind): _part(payload)})
             self.log[seq * WIDTH - 3 : seq * WIDTH - 1] = view, None
             self._erased.add(seq)
             erased += 1
@@ -299,7 +312,7 @@ class Journal:
         length, head = len(events), events[-1].hash if events else GENESIS.hex()
         for number in self.numbers(session):
             self.log[(number - 1) * WIDTH : number * WIDTH - 1] = "", "", 0, 0, b"", None
-        session.numbers, session.events = [], []
+        session.n, session.numbers, session.events = 0, [], []
         session.body = bare_body(session.body)
         self._calls, self._calls_upto = {}, 0
         return length, head

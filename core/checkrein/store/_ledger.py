@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from checkrein.errors import StoreUnavailable
-from checkrein.store import Balance, CostRow, OpenHold, Page, Total
+from checkrein.store import Balance, Batch, CostRow, OpenHold, Page, Total
 from checkrein.store._accounts import Accounts
 from checkrein.store._dimensions import check_dimension, ordered
 from checkrein.store._paging import page_of, place_of
@@ -52,6 +52,11 @@ class Ledger:
         with self._lock:
             self._check_open()
             return self._accounts.holds(session, call, account)
+
+    def _book(self, batch: Batch) -> None:
+        for row in batch.costs:
+            row.at = batch.at
+            self._costs.append(row)
 
     def costs(
         self,

@@ -142,6 +142,7 @@ class MemoryStore(Ledger, MemoryKeeping):
                 self._records.put(put, at, [])
             marks[call] = seen | bit
             self._log += (call, kind, attempt, at, view, part, known)
+            known.n += 1
             new = None
             rollback = known.rollback
         finally:
@@ -166,7 +167,7 @@ class MemoryStore(Ledger, MemoryKeeping):
         """A batch of any shape, under the lock: all of it, or nothing."""
         self._check_open()
         if len(kept) == 1 and session is not None and self._write_one(batch, session, kept[0]):
-            return Committed(self._journal.last, len(self._journal.numbers(session)) + 1, "none")
+            return Committed(self._journal.last, session.n + 1)
         check_batch(batch)
         undo: list[Callable[[], object]] = []
         try:
@@ -175,19 +176,17 @@ class MemoryStore(Ledger, MemoryKeeping):
             for step in reversed(undo):
                 step()
             raise
-        if not kept:
-            self._version += 1
-        numbers = self._journal.numbers(session)
-        return Committed(self._journal.last, len(numbers) + 1, session.rollback)
+        self._version += not kept
+        return Committed(self._journal.last, session.n + 1, session.rollback)
 
     def _write_one(self, batch: Batch, session: Session, kept: Kept) -> bool:
-        """Write an intent or outcome and nothing else, where nothing stands against it."""
+        """Write an intent or outcome and its costs, where nothing stands against it."""
         call, kind, attempt, at = kept[:4]
         if (
             kind not in SINGLE or at != batch.at or session.rollback != "none"
             or (batch.fence is not None and batch.fence < session.fence)
             or (batch.admit and not session.open)
-            or batch.costs or batch.holds or batch.settles or batch.puts
+            or batch.holds or batch.settles or batch.puts
             or batch.session_put is not None
         ):  # fmt: skip
             return False
@@ -197,6 +196,8 @@ class MemoryStore(Ledger, MemoryKeeping):
             return False
         self._marks[call] = seen | bit
         self._log += (*kept, session)
+        session.n += 1
+        self._book(batch)
         return True
 
     def _write(
@@ -229,9 +230,8 @@ class MemoryStore(Ledger, MemoryKeeping):
             self._records.put(put, batch.at, undo)
         for event in kept:
             self._log += (*event, session)
-        for row in batch.costs:
-            row.at = batch.at
-            self._costs.append(row)
+            session.n += 1
+        self._book(batch)
         if change is not None:
             session.change(change)
         if change is not None or (batch.events and batch.events[-1].at != batch.at):

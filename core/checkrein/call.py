@@ -110,6 +110,9 @@ class Call:
         return dataclasses.replace(self, **changes)
 
 
+_WHOLE = {int}
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of one model call, as the provider counts them.
@@ -138,14 +141,12 @@ class Usage:
 
     def sound(self) -> bool:
         """Whether every count is a whole number from 0 to 10**15, as a ledger can hold."""
-        return all(
-            type(n) is int and 0 <= n <= 10**15
-            for n in (
-                self.input_tokens, self.output_tokens, self.cache_read_tokens,
-                self.cache_write_tokens, self.reasoning_tokens, self.input_audio_tokens,
-                self.output_audio_tokens, self.cache_write_1h_tokens, self.cache_read_audio_tokens,
-            )
+        counts = (
+            self.input_tokens, self.output_tokens, self.cache_read_tokens,
+            self.cache_write_tokens, self.reasoning_tokens, self.input_audio_tokens,
+            self.output_audio_tokens, self.cache_write_1h_tokens, self.cache_read_audio_tokens,
         )  # fmt: skip
+        return {*map(type, counts)} == _WHOLE and min(counts) >= 0 and max(counts) <= 10**15
 
     @property
     def total_tokens(self) -> int:

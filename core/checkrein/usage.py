@@ -27,6 +27,9 @@ _PROVIDERS = ("", "openai", "anthropic", "google", "langchain")
 _TIERS = ("priority", "flex")
 _NO_REPORT = (str, bytes, int, float, list, tuple)
 _USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata")
+_TOTALS = frozenset(
+    ("prompt_tokens", "input_tokens", "completion_tokens", "output_tokens", "total_tokens")
+)
 _COUNT_KEYS = ("input_tokens", "prompt_tokens", "promptTokenCount", "prompt_token_count")
 
 
@@ -211,6 +214,8 @@ def _common(raw: Any, provider: str) -> dict[str, int] | None:
         if total is None:
             return None
         answered = max(total - asked, 0)
+    if type(raw) is dict and raw.keys() <= _TOTALS:
+        return {"input_tokens": asked, "output_tokens": answered}  # no parts of them to look for
     into = _get(raw, "prompt_tokens_details", "input_tokens_details", "input_token_details")
     out = _get(raw, "completion_tokens_details", "output_tokens_details", "output_token_details")
     found = {"input_tokens": asked, "output_tokens": answered}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from checkrein.codec import dumps, encode
 from checkrein.effects import descendants
+from checkrein.entry import undone_around
 from checkrein.errors import ConfigError, Conflict, SessionClosed, Unencodable
 from checkrein.store import Batch, SessionPut, SessionRow
 from checkrein.store._rules import ANCHORS, closed, closed_because
@@ -83,6 +84,8 @@ class Control:
         """
         if outer is None or session.detached or outer.id in self.rein.unrecorded:
             return
+        if undone_around():
+            return  # a part of an undo
         try:
             self.admit(outer.id, outlived=True)
         except SessionClosed as error:

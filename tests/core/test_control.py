@@ -475,6 +475,23 @@ def test_nothing_begins_inside_a_session_that_was_rolled_back(make: Callable[...
     later()  # one that ended well: a task that outlived it goes on
 
 
+def test_an_undo_may_open_a_session(make: Callable[..., Rein]) -> None:
+    rein = make()
+    _, log = world(rein)
+    clean = rein.tool(lambda name: log.append(f"clean {name}"), name="clean", effect="read")
+
+    def undo(name: str) -> None:
+        with rein.session("janitor"):
+            clean(name)
+
+    act = rein.tool(lambda name: log.append(name), name="act2", undo=undo)
+    with rein.session() as session:
+        act("a")
+        report = session.rollback()
+        assert report is not None and report.complete
+    assert log == ["a", "clean a"]
+
+
 def test_a_session_cannot_pass_for_the_anchors(make: Callable[..., Rein]) -> None:
     rein = make()
     with pytest.raises(errors.ConfigError, match="taken by the audit"):

@@ -27,8 +27,8 @@ def session_of(store: Store, typed: str) -> SessionRow:
     row = store.session(typed)
     if row is not None:
         return row
-    every = rows_of(lambda after: store.sessions(after=after, limit=1000))
-    found: SessionRow = _only(typed, "session", "checkrein sessions", every)
+    some = store.sessions(prefix=typed, limit=_SHOWN + 1).rows if typed else []
+    found: SessionRow = _only(typed, "session", "checkrein sessions", some)
     return found
 
 

@@ -275,11 +275,11 @@ class Store(Keeping, Protocol):
         owner: str | None = None,
         parent: str | None = None,
         agent: str | None = None,
+        prefix: str = "",
         after: str | None = None,
         limit: int = 100,
     ) -> Page:
-        """Newest first, by page. `parent` selects the direct children of a session."""
-        ...
+        """Newest first, by page. `parent` selects the direct children, `prefix` an id's start."""
 
     def events(
         self,

@@ -176,7 +176,9 @@ class Journal:
             max(known.updated, events[-1].at if events else 0), known.body, known.stopped == 2,
         )  # fmt: skip
 
-    def page(self, wanted: dict[str, str | None], after: str | None, limit: int) -> Page:
+    def page(
+        self, wanted: dict[str, str | None], prefix: str, after: str | None, limit: int
+    ) -> Page:
         """Sessions, newest first."""
         tests = [(attrgetter(name), value) for name, value in wanted.items() if value is not None]
         place = place_of(after)
@@ -184,7 +186,7 @@ class Journal:
         found: list[tuple[int, Session]] = []
         for index in range(start - 1, -1, -1):
             known = self._order[index]
-            if all(get(known) == value for get, value in tests):
+            if known.id.startswith(prefix) and all(get(known) == value for get, value in tests):
                 found.append((index, known))
                 if len(found) > limit:
                     break

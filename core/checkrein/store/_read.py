@@ -60,7 +60,11 @@ def read_session(connection: sqlite3.Connection, id: str) -> SessionRow | None:
 
 
 def read_sessions(
-    connection: sqlite3.Connection, wanted: dict[str, str | None], after: str | None, limit: int
+    connection: sqlite3.Connection,
+    wanted: dict[str, str | None],
+    prefix: str,
+    after: str | None,
+    limit: int,
 ) -> Page:
     """A page of sessions, newest first."""
     # The first of these that is asked for is looked up by its index; the others filter. Left
@@ -71,14 +75,17 @@ def read_sessions(
     if wanted["rollback"] == "none":
         order.remove("rollback")
         order.append("rollback")
-    where, values = _where(order, wanted)
+    where, values = _where(order, wanted, by_index=not prefix)
+    if prefix:
+        where.append("s.id >= ? AND s.id < ?")
+        values += (prefix, prefix + chr(0x10FFFF))
     place = place_of(after)
     if place is not None:
         where.append("s.sid < ?")
         values.append(place)
     rows = connection.execute(
         f"{_marks.TAIL} SELECT {SESSION_COLUMNS} FROM sessions s LEFT JOIN tail t ON t.sid = s.sid "
-        f"{_clause(where)} ORDER BY s.sid DESC LIMIT ?",
+        f"{_clause(where)} ORDER BY {'+' if prefix else ''}s.sid DESC LIMIT ?",
         (*values, limit + 1),
     ).fetchall()
     return page_of(rows, limit, session_row)

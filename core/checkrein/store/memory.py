@@ -265,6 +265,7 @@ class MemoryStore(Ledger, MemoryKeeping):
         owner: str | None = None,
         parent: str | None = None,
         agent: str | None = None,
+        prefix: str = "",
         after: str | None = None,
         limit: int = 100,
     ) -> Page:
@@ -274,7 +275,7 @@ class MemoryStore(Ledger, MemoryKeeping):
         }  # fmt: skip
         with self._lock:
             self._check_open()
-            return self._journal.page(wanted, after, limit)
+            return self._journal.page(wanted, prefix, after, limit)
 
     def events(
         self,

@@ -103,6 +103,7 @@ class SqliteStore(Commits, Bill, Moving):
         owner: str | None = None,
         parent: str | None = None,
         agent: str | None = None,
+        prefix: str = "",
         after: str | None = None,
         limit: int = 100,
     ) -> Page:
@@ -115,7 +116,7 @@ class SqliteStore(Commits, Bill, Moving):
             "agent": agent,
         }
         with self._connections.reading() as connection:
-            return _read.read_sessions(connection, wanted, after, limit)
+            return _read.read_sessions(connection, wanted, prefix, after, limit)
 
     def standings(
         self, *, at: int, agent: str | None = None, after: str | None = None, limit: int = 100

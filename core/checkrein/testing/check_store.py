@@ -349,6 +349,8 @@ def sessions_are_paged(store: Store) -> None:
     same(_all(lambda after: store.sessions(state="FAILED", rollback="none")), [4])
     same(_all(lambda after: store.sessions(state="ACTIVE", agent="a1", parent="")), [7, 5, 1])
     same(_all(lambda after: store.sessions(rollback="partial", after=after)), [3])
+    same([row.id for row in store.sessions(prefix="s", agent="a0", limit=2).rows], ["s8", "s6"])
+    same((len(store.sessions(prefix="s3").rows), store.sessions(prefix="3").rows), (1, []))
     expect(ConfigError, lambda: store.sessions(after="-1"))
 
 

@@ -161,6 +161,7 @@ class PostgresStore(Moving):
         owner: str | None = None,
         parent: str | None = None,
         agent: str | None = None,
+        prefix: str = "",
         after: str | None = None,
         limit: int = 100,
     ) -> Page:
@@ -169,7 +170,7 @@ class PostgresStore(Moving):
             "state": state, "rollback": rollback, "owner": owner, "parent": parent, "agent": agent
         }  # fmt: skip
         return self._connections.run(
-            lambda connection: reading.read_sessions(connection, wanted, after, limit)
+            lambda connection: reading.read_sessions(connection, wanted, prefix, after, limit)
         )
 
     def standings(

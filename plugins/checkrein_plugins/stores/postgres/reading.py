@@ -46,10 +46,17 @@ def read_session(connection: Connection, id: str) -> SessionRow | None:
 
 
 def read_sessions(
-    connection: Connection, wanted: dict[str, str | None], after: str | None, limit: int
+    connection: Connection,
+    wanted: dict[str, str | None],
+    prefix: str,
+    after: str | None,
+    limit: int,
 ) -> Page:
     """A page of sessions, newest first."""
     where, values = _where(wanted, "s.")
+    if prefix:
+        where.append("starts_with(s.id, %s)")
+        values.append(prefix)
     place = place_of(after)
     if place is not None:
         where.append("s.sid < %s")

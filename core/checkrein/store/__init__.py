@@ -275,7 +275,7 @@ class Store(Keeping, Protocol):
         owner: str | None = None,
         parent: str | None = None,
         agent: str | None = None,
-        prefix: str = "",
+        prefix: str | None = None,
         after: str | None = None,
         limit: int = 100,
     ) -> Page:
@@ -315,7 +315,7 @@ class Store(Keeping, Protocol):
         state: str | None = None,
         session: str | None = None,
         label: str | None = None,
-        prefix: str = "",
+        prefix: str | None = None,
         after: str | None = None,
         limit: int = 100,
     ) -> Page:

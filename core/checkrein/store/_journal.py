@@ -177,7 +177,7 @@ class Journal:
         )  # fmt: skip
 
     def page(
-        self, wanted: dict[str, str | None], prefix: str, after: str | None, limit: int
+        self, wanted: dict[str, str | None], prefix: str | None, after: str | None, limit: int
     ) -> Page:
         """Sessions, newest first."""
         tests = [(attrgetter(name), value) for name, value in wanted.items() if value is not None]
@@ -186,7 +186,9 @@ class Journal:
         found: list[tuple[int, Session]] = []
         for index in range(start - 1, -1, -1):
             known = self._order[index]
-            if known.id.startswith(prefix) and all(get(known) == value for get, value in tests):
+            if known.id.startswith(prefix or "") and all(
+                get(known) == value for get, value in tests
+            ):
                 found.append((index, known))
                 if len(found) > limit:
                     break

@@ -62,7 +62,7 @@ def read_session(connection: sqlite3.Connection, id: str) -> SessionRow | None:
 def read_sessions(
     connection: sqlite3.Connection,
     wanted: dict[str, str | None],
-    prefix: str,
+    prefix: str | None,
     after: str | None,
     limit: int,
 ) -> Page:
@@ -108,7 +108,7 @@ def read_records(
     connection: sqlite3.Connection,
     kind: str,
     wanted: dict[str, str | None],
-    prefix: str,
+    prefix: str | None,
     after: str | None,
     limit: int,
 ) -> Page:

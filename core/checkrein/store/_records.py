@@ -64,7 +64,7 @@ class Records:
         state: str | None,
         session: str | None,
         label: str | None,
-        prefix: str,
+        prefix: str | None,
         after: str | None,
         limit: int,
     ) -> Page:
@@ -78,7 +78,7 @@ class Records:
                 (state is None or row.state == state)
                 and (session is None or row.session == session)
                 and (label is None or row.label == label)
-                and row.id.startswith(prefix)
+                and row.id.startswith(prefix or "")
             ):
                 found.append((index, row))
                 if len(found) > limit:

@@ -265,7 +265,7 @@ class MemoryStore(Ledger, MemoryKeeping):
         owner: str | None = None,
         parent: str | None = None,
         agent: str | None = None,
-        prefix: str = "",
+        prefix: str | None = None,
         after: str | None = None,
         limit: int = 100,
     ) -> Page:
@@ -319,7 +319,7 @@ class MemoryStore(Ledger, MemoryKeeping):
         state: str | None = None,
         session: str | None = None,
         label: str | None = None,
-        prefix: str = "",
+        prefix: str | None = None,
         after: str | None = None,
         limit: int = 100,
     ) -> Page:

@@ -103,7 +103,7 @@ class SqliteStore(Commits, Bill, Moving):
         owner: str | None = None,
         parent: str | None = None,
         agent: str | None = None,
-        prefix: str = "",
+        prefix: str | None = None,
         after: str | None = None,
         limit: int = 100,
     ) -> Page:
@@ -240,7 +240,7 @@ class SqliteStore(Commits, Bill, Moving):
         state: str | None = None,
         session: str | None = None,
         label: str | None = None,
-        prefix: str = "",
+        prefix: str | None = None,
         after: str | None = None,
         limit: int = 100,
     ) -> Page:

@@ -161,7 +161,7 @@ class PostgresStore(Moving):
         owner: str | None = None,
         parent: str | None = None,
         agent: str | None = None,
-        prefix: str = "",
+        prefix: str | None = None,
         after: str | None = None,
         limit: int = 100,
     ) -> Page:
@@ -258,7 +258,7 @@ class PostgresStore(Moving):
         state: str | None = None,
         session: str | None = None,
         label: str | None = None,
-        prefix: str = "",
+        prefix: str | None = None,
         after: str | None = None,
         limit: int = 100,
     ) -> Page:

@@ -48,7 +48,7 @@ def read_session(connection: Connection, id: str) -> SessionRow | None:
 def read_sessions(
     connection: Connection,
     wanted: dict[str, str | None],
-    prefix: str,
+    prefix: str | None,
     after: str | None,
     limit: int,
 ) -> Page:
@@ -85,7 +85,7 @@ def read_records(
     connection: Connection,
     kind: str,
     wanted: dict[str, str | None],
-    prefix: str,
+    prefix: str | None,
     after: str | None,
     limit: int,
 ) -> Page:

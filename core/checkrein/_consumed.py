@@ -1,7 +1,8 @@
 """Generator methods of wrapped clients: they act while they are consumed, and are recorded then.
 
 The intent is committed before the first item is made, in the session that consumes; the outcome
-with that item, and how it ended (items, error) as an event of kind `consumed`. No item is made
+with that item, and how it ended (items, error) as an event of kind `consumed`. Every item is seen
+by `post_call` before it is given out. No item is made
 after the session was stopped, paused, failed or rolled back. Each attempt makes
 a generator of its own, with the arguments that were let through. Where a plugin answers, its
 answer stands for the items, and nothing is made.
@@ -14,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from checkrein._io import finish
 from checkrein._proxy import unwrapped
+from checkrein.call import Outcome
 from checkrein.engine import CURRENT, seen
 from checkrein.errors import CheckreinError, StoreUnavailable
 from checkrein.store import Batch
 
 if TYPE_CHECKING:
     from checkrein._bound import Bound
+    from checkrein._io import IO
     from checkrein._wrapped import Node
     from checkrein.engine import Entry
     from checkrein.rein import Rein
@@ -35,10 +38,12 @@ class _Made:
         self._seen = -1
         self.made: Any = None
         self.call = ""
+        self.asked: Any = None
+        """The call as it was let through."""
         tool, own = entry.tool, entry.run
 
         def start(call: Any, exact: dict[str, Any]) -> Any:
-            self.call = call.id
+            self.call, self.asked = call.id, call
             if own is not None:
                 return own(call, exact)
             args, kwargs = tool.spread(exact)
@@ -60,6 +65,12 @@ class _Made:
         except StoreUnavailable:
             if rein.failure_mode == "closed":
                 raise
+
+    async def shown(self, io: IO, rein: Rein, item: Any) -> Any:
+        """An item after the first, as every plugin's `post_call` lets it be seen."""
+        made = Outcome("done", item)
+        found, _ = await rein.engine.after(io, self.entry, self.asked, made, None)
+        return seen(found).value
 
     def first(self, call: Any, exact: dict[str, Any]) -> Any:
         """The first item of a new generator."""
@@ -107,6 +118,8 @@ def items(node: Node, bound: Bound, raw: Callable[..., Any]) -> Callable[..., An
                 running.admit(rein)
                 with _inside(entry, running.call):
                     item = _next(running.made, sent)
+                if item is not _END:
+                    item = finish(running.shown(rein.sync_io, rein, item))
         except GeneratorExit:
             problem = "closed"
             raise
@@ -164,6 +177,8 @@ def later_items(node: Node, bound: Bound, raw: Callable[..., Any]) -> Callable[.
                 running.admit(rein)
                 with _inside(entry, running.call):
                     item = await anext(running.made, _END)
+                if item is not _END:
+                    item = await running.shown(rein.async_io, rein, item)
         except GeneratorExit:
             problem = "closed"
             raise

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import pytest
 
-from checkrein import Answer, Approved, Call, Deny, Plugin, Rein, Rewrite, errors
+from checkrein import Answer, Approved, Call, Deny, Plugin, Rein, Replace, Rewrite, errors
 
 
 class NotFound(Exception):
@@ -698,6 +698,38 @@ def test_what_plugins_say_of_a_generator_holds_for_all_of_it(
         with rein.session():
             assert swept(client, made, is_async, "y") == given
     assert client.log == log
+
+
+class Looks(Plugin):
+    """Replaces what holds `y`, and withholds the rest after so many items."""
+
+    def __init__(self, most: int) -> None:
+        self.seen: list[Any] = []
+        self.most = most
+
+    def post_call(self, call: Call, outcome: Any) -> Any:
+        if outcome.value is None:  # how many items there are is not said here
+            return None
+        self.seen.append(outcome.value)
+        if len(self.seen) > self.most:
+            return Deny("enough", rule="most")
+        return Replace(str(outcome.value).replace("y", "[y]"))
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_every_item_of_a_generator_is_seen_before_it_is_given_out(is_async: bool) -> None:
+    looks = Looks(most=9)
+    with Rein(plugins=[looks], store="memory:") as rein:
+        made: Any = rein.wrap(Sweeper(), connector="shop")
+        with rein.session() as session:
+            assert swept(Sweeper(), made, is_async, "y") == ["[y]", "[y][y]"]
+        amended = rein.store.events(session=session.id, kinds=("amended",))
+        assert [event.view["result"] for event in amended] == ["[y]", "[y][y]"]
+        looks.seen.clear()
+        looks.most = 1
+        with rein.session(on_error="keep"), pytest.raises(errors.Denied, match="enough"):
+            swept(Sweeper(), made, is_async, "y")
+        assert len(looks.seen) == 2
 
 
 @pytest.mark.parametrize("is_async", [False, True])

@@ -255,9 +255,8 @@ class Store(Keeping, Protocol):
     ) -> Rollback:
         """`commit` of the intent or outcome of a plain call, with its holds, or settles and rows.
 
-        The rows have no `if_state`. `part` belongs into the view under `same_key(kind)`, and is
-        the event's whole payload. View and part are given away; by position and without objects:
-        this is what such a call costs. Returns the session's rollback column, as `Committed` does.
+        The rows have no `if_state`. `part` is the whole payload, in the view `same_key(kind)`. View
+        and part are given away, all by position: it costs less. Returns `Committed.rollback`.
         """
         ...
 
@@ -280,6 +279,7 @@ class Store(Keeping, Protocol):
         limit: int = 100,
     ) -> Page:
         """Newest first, by page. `parent` selects the direct children, `prefix` an id's start."""
+        ...
 
     def events(
         self,

@@ -74,7 +74,7 @@ def glued(data: bytes, start: int, end: int) -> bool:
     """Whether a number goes on: as a decimal, a longer dashed id, or part of a name."""
     if start:
         left = data[start - 1]
-        if left in b"_\\" or (left in b".-" and data[start - 2 : start - 1].isdigit()):
+        if left in b"_\\" or (left in (45, 46) and data[start - 2 : start - 1].isdigit()):
             return True
     right = data[end : end + 1]
     return right == b"_" or (right in (b".", b"-") and data[end + 1 : end + 2].isdigit())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import os
@@ -30,6 +31,7 @@ _LETTERS = bytes.maketrans(b"0123456789abcdef", b"ghjkmnpqrstvwxyz")
 _SEPARATORS = frozenset(" -./:@+()")
 
 
+@functools.lru_cache(maxsize=256)
 def placeholder(category: str) -> str:
     """What stands in place of a value as a rule: `[EMAIL]`."""
     return f"[{category.upper()}]"

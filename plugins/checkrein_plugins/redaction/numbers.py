@@ -198,6 +198,9 @@ def _is_hopeless(shape: bytes) -> bool:
 
 def _number(data: bytes, start: int, end: int) -> Finding | None:
     """The first number in a run of digits and marks: the whole run, or some groups of it."""
+    inside = bool(start) and data[start - 1 : start].isalnum()
+    if inside and not _PARTS.search(data, start, end):
+        return None
     shape = data[start:end].translate(_AS_SHAPE)
     if shape in _hopeless or (shape in _DATES and data[start : start + 2] in (b"19", b"20")):
         return None
@@ -206,7 +209,7 @@ def _number(data: bytes, start: int, end: int) -> Finding | None:
         if _is_hopeless(shape):
             _hopeless.add(shape)
             return None
-    if not (start and data[start - 1 : start].isalnum()):
+    if not inside:
         if end - start <= _LONGEST:
             found = _at(data, start, end, shape)
             if found:

@@ -239,6 +239,7 @@ DETECTORS = (
         rb"\b(?:" + HEADS + rb")[A-Za-z0-9_./+:@=~-]{6}[A-Za-z0-9_./+:@=~-]*",
         _TRIGGERS,
         _token,
+        exact=True,
     ),
     Detector(
         "token_by_middle", frozenset({"secret"}),

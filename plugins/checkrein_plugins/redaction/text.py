@@ -16,7 +16,7 @@ from checkrein_plugins.redaction.findings import (
     Finding,
     resolve,
 )
-from checkrein_plugins.redaction.marks import Marks, mark_of
+from checkrein_plugins.redaction.marks import Marks, mark_of, placeholder
 from checkrein_plugins.redaction.shadow import Shadow, plain, shadow
 
 
@@ -112,7 +112,7 @@ def located(
         found = engine.findings(shade.data, reading)
     else:
         found = engine.findings(shade.data)
-    return settled(found, shade, kept, passed)
+    return settled(found, shade, kept, passed) if found else found
 
 
 def settled(
@@ -191,7 +191,11 @@ def replaced(text: str, found: Collection[Finding], marks: Marks | None = None) 
     else:
         for start, end, category, subtype in found:
             parts.append(text[last:start])
-            parts.append(mark_of(text[start:end], category, subtype, marks))
+            parts.append(
+                placeholder(category)
+                if marks is None
+                else mark_of(text[start:end], category, subtype, marks)
+            )
             last = end
     parts.append(text[last:])
     return "".join(parts)

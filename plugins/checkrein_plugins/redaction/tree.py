@@ -63,10 +63,11 @@ def redacted(
         found = located(joined, engine, kept, passed, missed)
     if found:
         here = _by_leaf(found, parts)
-        by_leaf.update(here)
         for index, findings in here.items():
-            new = replaced(parts[index], findings, marks)
-            if not passed or new != parts[index]:
+            by_leaf[index] = findings
+            text = parts[index]
+            new = replaced(text, findings, marks)
+            if not passed or new != text:
                 new_texts[index] = new
     if memory is not None and not missed:
         for index, digest in fresh:

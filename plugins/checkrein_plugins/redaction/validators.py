@@ -55,7 +55,7 @@ def card_network(digits: bytes) -> str:
 def us_ssn(digits: bytes) -> str:
     """`ssn`, `itin` or "" for nine digits (SSA: no area 000, 666, 9xx; no zero group)."""
     area, group, serial = int(digits[:3]), int(digits[3:5]), int(digits[5:])
-    if area in (0, 666) or group == 0 or serial == 0 or len(set(digits)) == 1:
+    if area in (0, 666) or group == 0 or serial == 0 or digits.count(digits[:1]) == 9:
         return ""
     if area < 900:
         return "ssn"

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
+
+
+@lru_cache(maxsize=256)
+def _is_mapping(cls: type) -> bool:
+    return issubclass(cls, Mapping)
 
 
 def get(item: Any, key: str) -> Any:
     """A field of an item, dict or object; None where it has none."""
     if type(item) is dict:  # most are: asking an abstract class costs more than the answer
         return item.get(key)
-    return item.get(key) if isinstance(item, Mapping) else getattr(item, key, None)
+    if item is None:
+        return None
+    return item.get(key) if _is_mapping(item.__class__) else getattr(item, key, None)
 
 
 def with_fields(item: Any, /, **fields: Any) -> Any:

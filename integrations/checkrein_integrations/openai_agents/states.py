@@ -44,15 +44,19 @@ async def started(io: IO, run: Run, agent: str, input: Any) -> None:
     if rein.journal.record != "all":
         return
     try:
-        given = (
-            {"state": input.to_string()}
-            if isinstance(input, RunState)
-            else {"input": json.loads(json.dumps(input, default=_plain))}
-        )
+        given = _given(input)
     except (TypeError, ValueError):
         rein.log.warning("the input of agent %s is no plain data: it is not kept", agent)
         given = {}
     await _write(io, run, STARTED, given, agent=agent)
+
+
+def _given(input: Any) -> dict[str, Any]:
+    if isinstance(input, RunState):
+        return {"state": input.to_string()}
+    if type(input) is not str:
+        input = json.loads(json.dumps(input, default=_plain))
+    return {"input": input}
 
 
 async def suspended(io: IO, run: Run, agent: str, state: RunState[Any, Any]) -> None:

@@ -89,16 +89,16 @@ def supervise_agent(
 
     Raises `ConfigError` for what cannot be supervised, tools that cannot be stopped among it.
     """
-    check()
     settings = Settings(ungated, streams, dict(models or {}))
     settings.check()
-    if not isinstance(agent, Agent):
-        raise ConfigError(f"{type(agent).__name__} is no Agent of the OpenAI Agents SDK")
     owner = owner_of(agent)
     if owner is not None:
         if owner.rein is not rein:
             raise ConfigError(f"agent {agent.name} is supervised by another Rein already")
         return agent
+    check()
+    if not isinstance(agent, Agent):
+        raise ConfigError(f"{type(agent).__name__} is no Agent of the OpenAI Agents SDK")
     supervision = Supervision(rein, settings, model_provider)
     made = supervision.agent(agent)
     supervision.binder.link()

@@ -78,7 +78,7 @@ class Gate:
     async def needs_approval(self, context: Any, arguments: dict[str, Any], id: str) -> bool:
         """Whether the run has to be interrupted before this call."""
         run = run_of(self.rein)
-        if run is None or run.session.wait == "block":
+        if run is None or run.session.wait == "block" or self._unasked(run.session):
             return False
         job = _Job(self, run, run.session, context, id, arguments, text_of(arguments))
         try:
@@ -94,6 +94,12 @@ class Gate:
         if outcome.source:
             run.decided[job.key] = outcome
         return False
+
+    def _unasked(self, session: Session) -> bool:
+        """Whether nobody is there to ask: no plugin, and no setting of the tool's own."""
+        return not (
+            self.rein.engine.hooked or self.own is not False or session.pinned or session.sandbox
+        )
 
     async def invoke(self, context: ToolContext[Any], text: str) -> Any:
         """Run one call under supervision; what the model gets."""

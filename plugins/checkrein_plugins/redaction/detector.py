@@ -42,6 +42,8 @@ class Detector:
     byte. Only for patterns whose matches are short, or the time would grow with their square."""
     exact: bool = False
     """Every value that `check` accepts contains a trigger: it need not be looked for again."""
+    sure: Callable[[bytes, int, int], bool] | None = None
+    """Whether a stretch holds a trigger, told by its form alone; False = a search must tell."""
     reach: int = WORD
     """What a value may hold: see `WORD`, `LINE`, `TEXT`. The widest counts for all detectors."""
     lookback: bool = False

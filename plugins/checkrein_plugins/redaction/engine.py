@@ -29,7 +29,7 @@ SHORTEST = 6
 _REMEMBERED = 4096
 """Sets of triggers whose detectors are kept."""
 _Match: TypeAlias = Callable[[bytes], list[int] | None]
-_Run: TypeAlias = tuple[Any, Check, bool, bool, Any]
+_Run: TypeAlias = tuple[Any, Check, bool, bool, Any, Callable[[bytes, int, int], bool] | None]
 _NEXT_WORD = re.compile(rb"[ \t]{0,2}[-(]?[A-Za-z]{0,8}")
 
 
@@ -86,6 +86,7 @@ class Engine:
                     detector.retry,
                     detector.lookback,
                     None if detector.exact else matcher(b"|".join(detector.triggers)),
+                    detector.sure,
                 )
             )
         chosen = Triggers(triggers)
@@ -246,7 +247,7 @@ class Engine:
         if len(hits) == 1:
             return
         categories = self.categories
-        for match, check, retry, lookback, trigger in self._runs_for(tuple(hits)):
+        for match, check, retry, lookback, trigger, sure in self._runs_for(tuple(hits)):
             at = low if lookback else start
             while True:
                 first, last = match(ANCHOR, data, at, end)[0]
@@ -259,7 +260,11 @@ class Engine:
                 if (
                     accepted.start >= start
                     and accepted.category in categories
-                    and (trigger is None or _called_for(trigger, data, accepted))
+                    and (
+                        trigger is None
+                        or (sure is not None and sure(data, accepted.start, accepted.end))
+                        or _called_for(trigger, data, accepted)
+                    )
                 ):
                     found.append(accepted)
                 at = accepted.end if accepted.end > first else first + 1

@@ -57,7 +57,8 @@ class Recent:
             # The arguments and the result of a call: they hold nothing, so they may be held.
             self._clean = (text, clean[0])
             return []
-        raw = text.encode("utf-8", "surrogatepass")
+        plain = shade.starts is None and text.isascii()
+        raw = shade.data if plain else text.encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(raw, digest_size=16, key=self._key).digest()
         found = self._known.get((digest, kept, passed))
         if found is None:

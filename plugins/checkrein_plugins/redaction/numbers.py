@@ -126,15 +126,23 @@ _AS_SHAPE = bytes(100 if 48 <= byte <= 57 else byte for byte in range(256))
 _REMEMBERED = 4096
 """Shapes whose checks are kept."""
 
-_known: dict[bytes, tuple[Check | None, tuple[Check, ...]]] = {}
-"""By shape: the check of identities, which comes first, and the others."""
+_known: dict[bytes, tuple[Check | None, tuple[Check, ...], bool]] = {}
+"""By shape: the check of identities, which comes first, the others, and whether a trigger is sure
+to be in it."""
+_FORMS = (
+    rb"\d{4}[ .-]\d{4}[ .-]\d{4}",
+    rb"\d\d\d[ .-]\d\d[ .-]\d\d\d\d",
+    rb"\d\d\d\)?[-. /]{0,2}\d\d\d[-. ]\d\d\d\d",
+)
+"""Triggers that ask for no certain figure and look at nothing outside."""
+_FORM_SHAPES = re.compile(b"|".join(_FORMS).replace(rb"\d", b"d"))
 _DATES = (b"dddd-dd-dd", b"dddd-dd-dd dd")
 _hopeless: set[bytes] = set()
 """Shapes of runs that are no number and in which none can hide."""
 
 
-def _checks_for(shape: bytes) -> tuple[Check | None, tuple[Check, ...]]:
-    """Which checks may take a run of this shape."""
+def _checks_for(shape: bytes) -> tuple[Check | None, tuple[Check, ...], bool]:
+    """Which checks may take a run of this shape, as in `_known`."""
     text = shape.decode("ascii")
     found: list[Check] = []
     identity = identities.numeric_check(text)
@@ -144,7 +152,7 @@ def _checks_for(shape: bytes) -> tuple[Check | None, tuple[Check, ...]]:
                 found.extend(checks)
     if 7 <= text.count("d") <= 13 and text.count(".") != 3:  # three dots: an IP address
         found.append(phones.worded_phone)
-    result = (identity, tuple(found))
+    result = (identity, tuple(found), _FORM_SHAPES.search(shape) is not None)
     if len(_known) < _REMEMBERED:
         _known[shape] = result
     return result
@@ -152,7 +160,7 @@ def _checks_for(shape: bytes) -> tuple[Check | None, tuple[Check, ...]]:
 
 def _at(data: bytes, start: int, end: int, shape: bytes) -> Finding | None:
     """Try one stretch of some shape as one number."""
-    identity, checks = _known.get(shape) or _checks_for(shape)
+    identity, checks, _ = _known.get(shape) or _checks_for(shape)
     if not (checks or identity) or glued(data, start, end):
         return None
     if data[end : end + 1].isalnum() and not phones.EXTENSION.match(behind(data, end, 12)):
@@ -191,9 +199,9 @@ _INNER_SHAPE = _form(_INNER_FORM, shape=True)
 
 def _is_hopeless(shape: bytes) -> bool:
     """Whether nothing of this shape is a number, or holds one."""
-    return not (
-        any(_checks_for(shape)) or _ZERO_SHAPE.fullmatch(shape) or _INNER_SHAPE.search(shape)
-    )
+    if any(_checks_for(shape)[:2]):
+        return False
+    return not (_ZERO_SHAPE.fullmatch(shape) or _INNER_SHAPE.search(shape))
 
 
 def _number(data: bytes, start: int, end: int) -> Finding | None:
@@ -227,12 +235,17 @@ def _number(data: bytes, start: int, end: int) -> Finding | None:
     return None
 
 
+def _sure(data: bytes, start: int, end: int) -> bool:
+    known = _known.get(data[start:end].translate(_AS_SHAPE))
+    return known is not None and known[2]
+
+
 def _plain(data: bytes, start: int, end: int) -> Finding | None:
     """Eleven digits or more in a row: what needs no word beside it."""
     if glued(data, start, end):
         return None
     shape = data[start:end].translate(_AS_SHAPE)
-    identity, checks = _known.get(shape) or _checks_for(shape)
+    identity, checks, _ = _known.get(shape) or _checks_for(shape)
     for check in (identity, *checks):
         if check is not None and check is not phones.worded_phone:
             found = check(data, start, end)
@@ -256,8 +269,7 @@ DETECTORS = (
         "number", frozenset({"credit_card", "us_ssn", "phone", "national_id"}),
         rb"[+(]{0,2}\d(?:[ .()/+-]{0,2}\d){6,}",
         (
-            rb"\d{4}[ .-]\d{4}[ .-]\d{4}", rb"\b\d{4}[ .-]\d{6}[ .-]\d{4}",
-            rb"\d\d\d[ .-]\d\d[ .-]\d\d\d\d", rb"\d\d\d\)?[-. /]{0,2}\d\d\d[-. ]\d\d\d\d",
+            *_FORMS, rb"\b\d{4}[ .-]\d{6}[ .-]\d{4}",
             rb"\+\d[\d .()/-]{4}",
             rb"(?:^|[^0-9A-Za-z.-])0\d{1,4}\)?[ ./-](?:\d\d\d\d|\d{2,3}[ ./-]\d\d)",
             rb"\b[2-9]\d\d \d\d\d? \d\d",
@@ -288,5 +300,6 @@ DETECTORS = (
         ),
         _number,
         retry=False,
+        sure=_sure,
     ),
 )  # fmt: skip

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from checkrein.call import Call, ToolInfo, Usage
 from checkrein.counting import counted, input_tokens, text_tokens
 from checkrein.streams.chunks import pieces_of
 from checkrein.streams.delivery import Delivery, text_of, with_whole
-from checkrein.streams.fields import found, replaced
+from checkrein.streams.fields import found, get, replaced
 from checkrein.streams.filters import Channels
 from checkrein.usage import check_usage, usage_of
 
@@ -222,3 +224,35 @@ def test_what_was_reported_is_never_lowered_by_counting(
 )
 def test_four_bytes_are_a_token(text: str, tokens: int) -> None:
     assert text_tokens(text) == tokens
+
+
+class Item(BaseModel):
+    """Has everything by which an SDK's object can know a name."""
+
+    model_config = ConfigDict(extra="allow")
+    content: str | None = None
+    kind: ClassVar[str] = "item"
+    _hidden: str = PrivateAttr("hidden")
+
+    @property
+    def size(self) -> int:
+        return len(self.content or "")
+
+
+class Odd(Item):
+    """Answers names that it does not know."""
+
+    def __getattr__(self, name: str) -> str:
+        return f"made {name}"
+
+
+def test_a_field_is_what_the_object_itself_says_it_is() -> None:
+    item = Item(content="abc", more="extra")  # type: ignore[call-arg]  # an extra field
+    for one in (item, Item.model_construct(content="abc", more="extra"), Odd(content="abc")):
+        for name in ("content", "kind", "size", "_hidden", "more", "none", "model_copy"):
+            assert get(one, name) == getattr(one, name, None), name
+    assert get(item, "more") == "extra"
+    assert get(Odd(), "none") == "made none"
+    assert get(Item(), "none") is None and get(None, "none") is None
+    assert get({"a": 1}, "a") == get(MappingProxyType({"a": 1}), "a") == 1
+    assert get({"a": 1}, "b") is None and get(object(), "b") is None

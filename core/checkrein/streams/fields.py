@@ -13,13 +13,31 @@ def _is_mapping(cls: type) -> bool:
     return issubclass(cls, Mapping)
 
 
+@lru_cache(maxsize=1024)
+def _is_unknown(cls: Any, key: str) -> bool:
+    """Whether a class is a pydantic model's, and does not know the name.
+
+    Then only an extra field can have it: asking there costs a twentieth of the model's own no.
+    """
+    asked = getattr(getattr(cls, "__getattr__", None), "__module__", "")
+    return asked == "pydantic.main" and not (
+        key in cls.model_fields or key in cls.__private_attributes__ or hasattr(cls, key)
+    )
+
+
 def get(item: Any, key: str) -> Any:
     """A field of an item, dict or object; None where it has none."""
     if type(item) is dict:  # most are: asking an abstract class costs more than the answer
         return item.get(key)
     if item is None:
         return None
-    return item.get(key) if _is_mapping(item.__class__) else getattr(item, key, None)
+    cls = item.__class__
+    if _is_mapping(cls):
+        return item.get(key)
+    if _is_unknown(cls, key):
+        extra = item.__pydantic_extra__
+        return extra.get(key) if extra else None
+    return getattr(item, key, None)
 
 
 def with_fields(item: Any, /, **fields: Any) -> Any:

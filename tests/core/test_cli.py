@@ -598,3 +598,10 @@ def test_states_that_no_process_makes_here(desk):
         "a": "SUSPENDED", "b": "ROLLING_BACK", "c": "REVERTED", "d": "PARTIALLY_REVERTED",
         "e": "ABANDONED", "f": "STOPPED",
     }  # fmt: skip
+
+
+def test_commands_of_a_group_are_told_whole_and_by_their_own_name(capsys):
+    assert cli.run(["audit", "--help"]) == 0
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
+    assert cli.run(["audit", "export", "--nope"]) == 2
+    assert "(see checkrein audit export --help)" in capsys.readouterr().err

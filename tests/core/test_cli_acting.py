@@ -426,7 +426,8 @@ def test_a_session_is_paused_continued_and_restarted_from_another_terminal(desk)
     assert go() == "ran"
     assert desk.look("pause", session[:8]).out == "1 session paused\n"
     assert (go(), desk.sessions()[0]["display_state"]) == ("paused", "PAUSED")
-    assert desk.look("pause", session).code == 1
+    again = desk.look("pause", session)
+    assert (again.code, "only open sessions" in again.err) == (1, True)
     assert desk.look("continue", "--agent", "desk").out == "1 session may go on\n"
     assert go() == "ran"
     assert desk.look("restart", session).code == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,20 @@ def test_a_row_for_each_period(url: str, capsys: Any) -> None:
                     "--until", "1970-01-02T02:00")  # fmt: skip
     (only,) = json.loads(out)["totals"]
     assert (only["hour"], only["cost"]) == ("1970-01-02 00:00+0000", 2_000_000_000)
+
+
+@pytest.mark.parametrize("per", ["hour", "day", "month"])
+def test_the_quarter_of_an_hour_that_runs_now_counts(tmp_path: Path, capsys: Any, per: str) -> None:
+    url = f"sqlite:///{tmp_path}/now.db"
+    now = time.time_ns() // 1000
+    store = open_store(url)
+    store.commit(Batch("s", [], now, session_put=SessionPut(create=True, body={})))
+    costs = (row(cost=5, state="reported", agent="a"),)
+    store.commit(Batch("s", [NewEvent("outcome", "1", now, {})], now, costs=costs))
+    store.close()
+    _, out, _ = run(capsys, "--store", url, "--per", per, "--json")
+    told = json.loads(out)
+    assert [total["cost"] for total in told["totals"]] == [5]
 
 
 @pytest.mark.parametrize("by", DIMENSIONS)

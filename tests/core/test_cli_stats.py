@@ -81,7 +81,6 @@ def test_a_plain_table_on_a_pipe(url: str, capsys: Any) -> None:
 
 def test_sessions_and_periods(url: str, capsys: Any) -> None:
     assert json.loads(run(capsys, "--store", url, "--session", "s", "--json")[1])["tools"]
-    assert not json.loads(run(capsys, "--store", url, "--session", "t", "--json")[1])["tools"]
     for option, some in (("--since", False), ("--until", True)):
         _, out = run(capsys, "--store", url, option, "2100-01-01", "--json")
         assert bool(json.loads(out)["tools"]) is some
@@ -124,3 +123,16 @@ def test_percentiles(times: list[int], share: float, seconds: float | None) -> N
     stats.times.extend(times)
     found = stats.percentile(share)
     assert found == seconds if seconds is None else found == pytest.approx(seconds)
+
+
+def test_a_session_by_the_beginning_of_its_id(tmp_path: Path, capsys: Any) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    with Rein(plugins=[], store=url) as rein:
+        with rein.session(id="abcd1"):
+            rein.call(rest, 1)
+        with rein.session(id="efgh2"):
+            rein.call(rest, 2)
+    code, out = run(capsys, "--store", url, "--session", "abc", "--json")
+    assert (code, [tool["calls"] for tool in json.loads(out)["tools"]]) == (0, [1])
+    assert cli.run(["stats", "--store", url, "--session", "nope"]) == 1
+    assert "no session begins with 'nope'" in capsys.readouterr().err

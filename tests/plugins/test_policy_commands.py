@@ -218,8 +218,12 @@ def test_explain_counts_as_told(run):
 
 
 @pytest.mark.parametrize(
-    "call", ["pay(", "pay(5)", "pay(a=b)", "pay(**{})", "{", '{"args": {}}', "", '{"tool": 3}']
-)
+    "call",
+    [
+        "pay(", "pay(5)", "pay(a=b)", "pay(**{})", "{", '{"args": {}}', "", '{"tool": 3}',
+        'pay {"amount": 5000}', "pay amount=5000",
+    ],
+)  # fmt: skip
 def test_a_call_that_cannot_be_read(run, call):
     code, _, err = run("explain", call, "--policy", EXAMPLES / "organisation.toml")
     assert code == 2

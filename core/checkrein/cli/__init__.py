@@ -172,6 +172,9 @@ def _invoke(name: str, command: Any, arguments: list[str]) -> int:
         command = alone
     title = f"checkrein {name}"
     built = typer.main.get_command(command)
+    for one in getattr(built, "commands", {}).values():
+        # Whole: what is not given is cut off at the width of the terminal.
+        one.short_help = one.short_help or _sentence(one.help or "")
     try:
         # Not `main`: it turns Ctrl-C into something else, by version.
         with built.make_context(title, arguments) as context:
@@ -180,7 +183,8 @@ def _invoke(name: str, command: Any, arguments: list[str]) -> int:
         code = ended.exit_code
     except usage_error as error:
         told = str(cast("Any", error).format_message())
-        return fail(f"{told.rstrip('.')} (see {title} --help)", 2)
+        where = getattr(getattr(error, "ctx", None), "command_path", title)
+        return fail(f"{told.rstrip('.')} (see {where} --help)", 2)
     except typer.Abort:
         return fail("nothing was done", 1)
     except ConfigError as error:
@@ -188,6 +192,12 @@ def _invoke(name: str, command: Any, arguments: list[str]) -> int:
     except CheckreinError as error:
         return fail(str(error), 1)
     return code if isinstance(code, int) else 0
+
+
+def _sentence(text: str) -> str:
+    """The first sentence of a command's help."""
+    first, dot, _ = " ".join(text.split()).partition(". ")
+    return f"{first}." if dot else first
 
 
 def offered() -> list[EntryPoint]:

@@ -25,6 +25,9 @@ description = "A checkrein guard: $words."
 requires-python = ">=3.11"
 dependencies = ["checkrein"]
 
+[project.optional-dependencies]
+test = ["pytest"]
+
 [project.entry-points.checkrein]
 $snake = "checkrein_$snake:$camel"
 
@@ -92,7 +95,7 @@ def test_other_tools_run() -> None:
 _README = Template("""\
 # checkrein-$dashed
 
-    pip install -e .
+    pip install -e '.[test]'
     python -m pytest
 
 Installed, the plugin is available as `$snake`; it runs where a configuration names it:

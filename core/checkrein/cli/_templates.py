@@ -15,7 +15,7 @@ store = "sqlite:///checkrein.db"
 # unattributed = "refuse"     # calls outside any session: refuse them
 
 # Where the command line finds your application's Rein, and so its tools: needed by
-# `checkrein resume`, `rollback` and `recover`.
+# `checkrein resume`, `rollback`, `recover` and `worker`.
 # app = "my_agent:rein"
 """
 

@@ -16,6 +16,7 @@ from checkrein.cli._place import Place, command
 from checkrein.cli._times import moment
 from checkrein.errors import ConfigError
 from checkrein.store import DIMENSIONS, Total
+from checkrein.store._periods import QUARTER
 
 if TYPE_CHECKING:
     from checkrein.rein import Rein
@@ -98,7 +99,9 @@ def _periods(
     if first is None:
         rows = rein.store.costs(until=end, limit=1).rows
         first = rows[0].at if rows else rein.clock()
-    yield from periods(per, int(first), rein.clock() + 1 if end is None else end, zone)
+    # Totals know quarters of an hour only: the one that runs now counts as well.
+    upto = (rein.clock() // QUARTER + 1) * QUARTER if end is None else end
+    yield from periods(per, int(first), upto, zone)
 
 
 def _cells(total: Total) -> tuple[object, ...]:

@@ -252,7 +252,7 @@ def _approvals(rein: Rein) -> Iterator[Finding]:
             broken += 1
             yield Finding("store", f"approval {record.id}", "fault", str(error))
     if not broken:
-        yield Finding("store", "approvals", "ok", f"{checked} seals verified")
+        yield Finding("store", "approvals", "ok", f"{counted(checked, 'seal')} verified")
 
 
 def _owners(rein: Rein) -> Iterator[Finding]:

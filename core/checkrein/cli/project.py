@@ -69,5 +69,5 @@ def new_plugin(
     out.document({"written": [str(path) for path in written]})
     for path in written:
         out.line(f"wrote {path}")
-    out.note(f"next: cd {target}, pip install -e ., python -m pytest")
+    out.note(f"next: cd {target}, pip install -e '.[test]', python -m pytest")
     return 0

@@ -47,7 +47,9 @@ def replay(
     ] = None,
     edit: Annotated[
         str | None,
-        typer.Option("--edit", metavar="FILE", help="Its other result (JSON; - = pipe)."),
+        typer.Option(
+            "--edit", metavar="FILE", help="With --from: what STEP gives instead (JSON; - = pipe)."
+        ),
     ] = None,
 ) -> int:
     """Step through what a session did; nothing runs."""

@@ -77,6 +77,10 @@ def pause(
         count = rein.pause(id, agent=agent, all=all)
     out.document({"paused": count})
     out.line(f"{counted(count, 'session')} paused")
+    if not count:
+        out.note(
+            "only open sessions are paused, and only once: checkrein sessions lists their states"
+        )
     return 0 if count else 1
 
 
@@ -91,6 +95,8 @@ def continue_(
         count = rein.unpause(id, agent=agent, all=all)
     out.document({"continued": count})
     out.line(f"{counted(count, 'session')} may go on")
+    if not count:
+        out.note("nothing of this is paused: checkrein sessions --state paused lists what is")
     return 0 if count else 1
 
 

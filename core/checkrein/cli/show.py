@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from checkrein.cli._ids import session_of
-from checkrein.cli._output import Out, clean, compact, usd, when
+from checkrein.cli._output import Out, clean, compact, counted, usd, when
 from checkrein.cli._person import user
 from checkrein.cli._place import Place, command
 from checkrein.errors import StoreUnavailable
@@ -83,7 +83,7 @@ def show(
 
 
 def _head(out: Out, row: Any, state: str, spend: Any) -> None:
-    bill = f"{usd(spend.nano_usd)}, {spend.tokens} tokens, {spend.calls} calls"
+    bill = f"{usd(spend.nano_usd)}, {spend.tokens} tokens, {counted(spend.calls, 'call')}"
     if spend.unpriced:
         bill += f", {spend.unpriced} of them unpriced (not in the sum)"
     body = row.body

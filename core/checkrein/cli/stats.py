@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from checkrein.cli._ids import session_of
 from checkrein.cli._output import Out, clean
 from checkrein.cli._periods import Since, Until, Zone
 from checkrein.cli._place import Place, command
@@ -32,7 +33,8 @@ def stats(
     """
     begin, end = moment("--since", since, zone), moment("--until", until, zone)
     with place.looking() as rein, out.working("reading the journal"):
-        found = tool_stats(rein.store, session=session, since=begin, until=end)
+        one = None if session is None else session_of(rein.store, session).id
+        found = tool_stats(rein.store, session=one, since=begin, until=end)
     out.document({"tools": [_tree(one) for one in found]})
     rows: list[Sequence[object]] = [
         (

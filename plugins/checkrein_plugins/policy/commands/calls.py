@@ -55,6 +55,12 @@ def parse(text: str, **given: str) -> CallSettings:
             raise ConfigError(f"call: not JSON: {error}") from None
         return read(CallSettings, {**{k: v for k, v in given.items() if v}, **tree}, "call")
     name, paren, rest = text.partition("(")
+    if not paren and any(letter in name.strip() for letter in " {}[]=,"):
+        # Taken for a name no rule knows, `refund {"amount": 500}` would be allowed.
+        raise ConfigError(
+            f"call: {text!r} cannot be read; write it like refund(amount=500, to='casey'), or as "
+            """JSON: {"tool": "refund", "args": {"amount": 500}}"""
+        )
     arguments: dict[str, Any] = {}
     if paren:
         if not rest.rstrip().endswith(")"):

@@ -143,6 +143,10 @@ class Replay:
         found = [frame for frame in frames if frame.step == step and frame.phase != "undo"]
         if not found:
             last = max((frame.step or 0 for frame in frames if frame.phase != "undo"), default=0)
+            if any(frame.step == step for frame in frames):
+                raise Conflict(
+                    f"session {self.id}: step {step} is an undo; calls are among steps 1 to {last}"
+                )
             raise Conflict(f"session {self.id} has no step {step}: its steps are 1 to {last}")
         return found[-1]
 

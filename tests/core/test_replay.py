@@ -98,8 +98,10 @@ def test_the_state_at_a_step_is_what_stood_when_it_had_ended(recorded):
     assert stood == [[], ["o1"], ["o1", "o2"], ["o1", "o2"], ["o1", "o2"], ["o1", "o2"]]
     state = replay.state_at(3)
     assert (state.calls, state.frame.result, state.undone) == (3, "paid o2", ())
-    with pytest.raises(Conflict, match="has no step 7: its steps are 1 to 6"):
+    with pytest.raises(Conflict, match="step 7 is an undo; calls are among steps 1 to 6"):
         replay.state_at(7)
+    with pytest.raises(Conflict, match="has no step 99: its steps are 1 to 6"):
+        replay.state_at(99)
 
 
 def test_a_summary_adds_up(recorded):

@@ -191,12 +191,15 @@ class FilteredChatModel(BaseChatModel):
     def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
         """Bind tools as the inner model does."""
         bound: Any = self.inner.bind_tools(tools, **kwargs)
+        if bound is self.inner:
+            # A model that keeps its tools itself, or a stand-in that needs none.
+            return self
         inner = getattr(bound, "bound", None)
         if inner is not self.inner:
             raise ending(
                 ConfigError(
                     f"{type(self.inner).__name__}.bind_tools returns another model: its streams "
-                    "cannot be filtered"
+                    "cannot be filtered; let it return self.bind(tools=...) or self"
                 )
             )
         return self.bind(**bound.kwargs)

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain.agents import create_agent
 from langchain_core.language_models import BaseChatModel
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.outputs import ChatGenerationChunk
 from langchain_core.tools import tool
 
-from checkrein import Deny, Plugin, Replace
+from checkrein import Deny, Plugin, Rein, Replace
 from checkrein.errors import ConfigError, Denied
 from checkrein_integrations.langchain import CheckreinMiddleware
 from checkrein_integrations.langchain.channels import Channels, filtered
@@ -263,3 +264,27 @@ def test_what_is_no_chat_model_cannot_be_filtered() -> None:
 
     with pytest.raises(ConfigError, match="BaseChatModel"):
         filtering(object(), lambda: Channels(_call(), ()), False)
+
+
+class Itself(GenericFakeChatModel):
+    """A stand-in, as many tests have one: it needs no tools bound."""
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self
+
+
+def test_a_model_that_binds_tools_to_itself_is_filtered() -> None:
+    model = Itself(messages=iter([AIMessage(f"card {SECRET}")]))
+    with Rein(plugins=[Hiding()], store="memory:") as rein:
+        agent = create_agent(model, [noop], middleware=[CheckreinMiddleware(rein)])
+        pieces = [
+            piece.content
+            for piece, _ in agent.stream({"messages": [("user", "hi")]}, stream_mode="messages")
+        ]
+    assert "".join(pieces) == "card [CARD]"
+
+
+@tool
+def noop() -> str:
+    """Nothing."""
+    return "ok"

@@ -177,8 +177,9 @@ def _application(place: Place) -> Iterator[Finding]:
         return  # told by the configuration's own line
     if name is None:
         yield Finding(
-            "application", "app", "absent", "resume, rollback, recover and worker need --app MODULE:REIN"
-        )
+            "application", "app", "absent",
+            "resume, rollback, recover and worker need --app MODULE:REIN",
+        )  # fmt: skip
         return
     try:
         with place.application(name) as rein:

@@ -50,9 +50,10 @@ Kept: TypeAlias = tuple[Any, ...]
 
 View and payload are marshalled: bytes are frozen, small, and nothing that the garbage collector
 has to walk again and again. They never leave the process. Where the payload is a part of the view
-(`SAME`, `Store.append`) the view is a dict without that part, and the payload is the part: as it
-is where no container lies in it (dicts of scalars are nothing to the garbage collector either, as
-long as they do not lie in one another), else marshalled, in a tuple of one.
+(`SAME`, `Store.append`) the view is kept without that part, and the payload is the part: where no
+container lies in it, both are as they are (dicts of scalars are nothing to the garbage collector
+either, as long as they do not lie in one another), else both are marshalled, and the part is in a
+tuple of one.
 """
 
 WIDTH = 7
@@ -85,7 +86,7 @@ def keep(event: NewEvent) -> Kept:
             view = dict(view)
             payload = view.pop(same_key(event.kind))
             if not _is_frozen(payload):
-                payload = (marshal.dumps(payload),)
+                view, payload = marshal.dumps(view), (marshal.dumps(payload),)
         else:
             view = marshal.dumps(view)
             payload = None if payload is None else marshal.dumps(payload_of(event))
@@ -94,9 +95,19 @@ def keep(event: NewEvent) -> Kept:
     return event.call, event.kind, event.attempt, event.at, view, payload
 
 
-def _part(kept: Any) -> Tree:
-    """The part of a view that is the payload as well."""
-    return _thaw(kept[0]) if type(kept) is tuple else kept
+def _same(view: Any, part: Any, kind: str) -> dict[str, Tree] | None:
+    """The payload, where it is a part that the kept view is without."""
+    if type(part) is tuple:
+        part = _thaw(part[0])
+    elif type(view) is not dict:
+        return None
+    return {same_key(kind): part}
+
+
+def _whole(view: Any, same: dict[str, Tree] | None) -> dict[str, Tree]:
+    """A kept view with the part that it is without."""
+    rest: Any = view if type(view) is dict else _thaw(view)
+    return rest if same is None else {**rest, **same}
 
 
 def refusal(batch: Batch, known: Session | None) -> CheckreinError:
@@ -256,9 +267,7 @@ class Journal:
         for n in range(len(done) + 1, len(numbers) + 1):
             seq = numbers[n - 1]
             call, kind, attempt, at, kept, part, _ = self._at(seq)
-            view = (
-                _copy({**kept, same_key(kind): _part(part)}) if type(kept) is dict else _thaw(kept)
-            )
+            view = _copy(_whole(kept, _same(kept, part, kind)))
             payload = self.payload(seq)
             ref = b""
             if payload is not None:
@@ -290,8 +299,8 @@ class Journal:
         if seq in self._erased:
             return ERASED
         _, kind, _, _, view, payload, _ = self._at(seq)
-        if type(view) is dict:
-            return _copy({same_key(kind): _part(payload)})
+        if (same := _same(view, payload, kind)) is not None:
+            return _copy(same)
         return None if payload is None else _thaw(payload)
 
     def erase(self, seqs: Iterable[int]) -> int:
@@ -302,8 +311,8 @@ class Journal:
                 continue
             _, kind, _, _, view, payload, owner = self._at(seq)
             self.read(owner)  # the hash needs the payload once
-            if type(view) is dict:
-                view = marshal.dumps({**view, same_key(kind): _part(payload)})
+            if (same := _same(view, payload, kind)) is not None:
+                view = marshal.dumps(_whole(view, same))
             self.log[seq * WIDTH - 3 : seq * WIDTH - 1] = view, None
             self._erased.add(seq)
             erased += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, ValidationError
@@ -168,7 +169,8 @@ def plainly(message: str) -> str:
         ("dictionary", "table"),
     ):
         text = text.replace(before, after)
-    return text
+    # The class behind a table is no word of whoever writes the file.
+    return re.sub(r" or instance of \w+", "", text)
 
 
 def _fields(key: Key) -> list[str]:

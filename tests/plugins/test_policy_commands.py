@@ -233,6 +233,14 @@ def test_a_call_that_cannot_be_read(run, call):
 # -- test
 
 
+def test_a_case_whose_call_is_no_table_is_told_in_plain_words(run):
+    shutil.copy(EXAMPLES / "organisation.toml", run.folder / "p.toml")
+    case = '[[cases]]\nname = "one"\ncall = "refund(amount=1)"\nexpect = "ALLOW"\n'
+    code, _, err = run("test", write(run.folder, "p.test.toml", case).with_name("p.toml"))
+    assert code == 2
+    assert "cases[0].call: must be a table\n" in err
+
+
 def test_the_examples_pass_their_cases(run):
     code, told = run.json("test", EXAMPLES / "organisation.toml")
     assert code == 0

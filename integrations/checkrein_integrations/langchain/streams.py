@@ -172,6 +172,12 @@ class FilteredChatModel(BaseChatModel):
     def _identifying_params(self) -> Any:
         return self.inner._identifying_params  # noqa: SLF001 - as above
 
+    @property
+    def _serialized(self) -> Any:
+        # What callbacks are told of the model: of the inner one, which has it ready. A new
+        # stand-in for every call would describe itself anew each time.
+        return self.inner._serialized  # noqa: SLF001 - as above
+
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> Any:
         return self.inner._get_ls_params(stop=stop, **kwargs)  # noqa: SLF001 - as above
 

@@ -165,6 +165,19 @@ def test_rebuild_repairs_what_is_derived(path: Path, chained: Store) -> None:
     assert chained.verify("s") is None
 
 
+@pytest.mark.parametrize("claimed", ["rolled_back", "partial", "rolling_back"])
+def test_a_rollback_that_no_event_tells_of_is_found(
+    path: Path, chained: Store, claimed: str
+) -> None:
+    tamper(path, f"UPDATE sessions SET rollback = '{claimed}' WHERE id = 's'")
+    said = f"session s: its row says {claimed}, its events nothing of a rollback"
+    assert chained.rebuild() == [said]
+    assert chained.rebuild(repair=True) == [said]
+    row = chained.session("s")
+    assert row is not None
+    assert row.rollback == "none"
+
+
 def test_the_row_of_a_running_session_is_behind_and_what_is_read_is_not(path: Path) -> None:
     store = open_at(path)
     opened(store, "s")

@@ -266,6 +266,18 @@ def test_an_altered_event_is_found_and_not_used(url: str, server: Any) -> None:
     store.close()
 
 
+def test_a_rollback_that_no_event_tells_of_is_found(url: str, server: Any) -> None:
+    store = PostgresStore(url)
+    store.commit(Batch("s", [NewEvent("note", "", 1, {})], 1, session_put=SessionPut(create=True)))
+    name = url.rpartition("schema=")[2]
+    with psycopg.connect(server.uri, autocommit=True) as other:
+        other.execute(f"UPDATE {name}.sessions SET rollback = 'rolled_back'")
+    said = ["session s: its row says rolled_back, its events nothing of a rollback"]
+    assert store.rebuild(repair=True) == said
+    assert store.rebuild() == []
+    store.close()
+
+
 def test_addresses_that_cannot_be_used_are_refused_without_their_password(url: str) -> None:
     for wrong, said in [
         ("postgresql://u:hunter2@localhost:port/db", "is the port a number"),

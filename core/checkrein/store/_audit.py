@@ -121,6 +121,12 @@ _OVER = (
     "ON e.sid = s.sid WHERE s.state = 'ACTIVE' OR s.rollback = 'none'"
 )
 
+# Whoever writes this into a row by hand would have nothing undone.
+_CLAIMED = (
+    "SELECT s.sid, s.id, s.rollback FROM sessions s WHERE s.rollback != 'none' AND s.sid NOT IN "
+    "(SELECT sid FROM events WHERE kind IN ('rollback_started', 'session_forgotten'))"
+)
+
 
 def _states(connection: sqlite3.Connection, tell: Callable[[str], None], repair: bool) -> None:
     """Sessions that their rows say are open, and their events that they are over."""
@@ -135,6 +141,10 @@ def _states(connection: sqlite3.Connection, tell: Callable[[str], None], repair:
                 "rollback = iif(rollback = 'none' AND ?, 'partial', rollback) WHERE sid = ?",
                 (rolled, sid),
             )
+    for sid, id, rollback in connection.execute(_CLAIMED).fetchall():
+        tell(f"session {id}: its row says {rollback}, its events nothing of a rollback")
+        if repair:
+            connection.execute("UPDATE sessions SET rollback = 'none' WHERE sid = ?", (sid,))
 
 
 def _accounts(connection: sqlite3.Connection, tell: Callable[[str], None], repair: bool) -> None:

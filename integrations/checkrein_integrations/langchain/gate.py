@@ -103,7 +103,13 @@ class Gate:
                 "risk": request.risk,
             }
         shown["tool_call_id"] = call_id
-        interrupt(shown)
+        given = interrupt(shown)
+        if given is not True and self.rein.approvals.get(pending.token) is not None:
+            # A decision in the framework's own form, or the wrong number of them.
+            self.rein.approvals.refused.record(
+                pending.token, "the graph's resume value", "decision",
+                "what a graph is resumed with decides nothing: answer the request itself",
+            )  # fmt: skip
 
     async def failed(self, io: IO, job: Any, error: BaseException) -> None:
         """An error leaves one of our hooks: see `Runs.failed`."""

@@ -460,7 +460,10 @@ def test_a_wrong_number_of_decisions_decides_nothing(paused: Any, decisions: Any
     again = a.run(Command(resume={"decisions": decisions}), THREAD)
     assert len(again["__interrupt__"]) == 1
     assert 9 not in effects
-    assert r.approvals.pending()
+    (request,) = r.approvals.pending()
+    (refused,) = r.store.events(kinds=("approval_refused",))
+    assert (refused.view["id"], refused.view["answer"]) == (request.id, "decision")
+    assert "decides nothing" in refused.view["reason"]
 
 
 def test_what_is_allowed_for_good_pauses_no_run(agent: Any, rein: Any, tmp_path: Path) -> None:

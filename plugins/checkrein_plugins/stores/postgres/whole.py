@@ -102,6 +102,13 @@ _OVER = (
     "ON e.sid = s.sid WHERE s.state = 'ACTIVE' OR s.rollback = 'none'"
 )
 
+# Whoever writes this into a row by hand would have nothing undone.
+_CLAIMED = (
+    "SELECT s.sid, s.id, s.rollback FROM sessions s WHERE s.rollback != 'none' AND NOT EXISTS "
+    "(SELECT 1 FROM events e WHERE e.sid = s.sid "
+    "AND e.kind IN ('rollback_started', 'session_forgotten'))"
+)
+
 
 def rebuild(connection: Connection, *, repair: bool) -> list[str]:
     """Compare what is derived with what it is derived from; with `repair`, write it anew."""
@@ -149,6 +156,10 @@ def _states(connection: Connection, found: list[str], repair: bool) -> None:
                 "END WHERE sid = %s",
                 (rolled, sid),
             )
+    for sid, id, rollback in connection.execute(_CLAIMED).fetchall():
+        found.append(f"session {id}: its row says {rollback}, its events nothing of a rollback")
+        if repair:
+            connection.execute("UPDATE sessions SET rollback = 'none' WHERE sid = %s", (sid,))
 
 
 def _accounts(connection: Connection, found: list[str], repair: bool) -> None:

@@ -115,7 +115,8 @@ def _sound(row: Any, size: int) -> bool:
     return type(start) is int and type(end) is int and 0 <= start < end <= size
 
 
-_busy: dict[str, int] = {}
+_busy: dict[int, int] = {}
+"""Threads that run a function, by the function: one that hangs does not stop another's namesake."""
 _lock = threading.Lock()
 
 
@@ -123,6 +124,7 @@ def _in_time(finder: Finder, text: str, timeout: float) -> list[tuple[int, int, 
     """Run a finder on a thread: a call that hangs is left behind, what it says is dropped."""
     result: list[Any] = []
     done = threading.Event()
+    asked = id(finder.find)  # alive as long as one of its threads
 
     def run() -> None:
         try:
@@ -131,13 +133,15 @@ def _in_time(finder: Finder, text: str, timeout: float) -> list[tuple[int, int, 
             result.append(error)
         finally:
             with _lock:
-                _busy[finder.name] -= 1
+                _busy[asked] -= 1
+                if not _busy[asked]:
+                    del _busy[asked]
             done.set()
 
     with _lock:
-        if _busy.get(finder.name, 0) >= MOST_BUSY:
+        if _busy.get(asked, 0) >= MOST_BUSY:
             raise DetectorFailed(f"{finder.name} (it hangs)")
-        _busy[finder.name] = _busy.get(finder.name, 0) + 1
+        _busy[asked] = _busy.get(asked, 0) + 1
     threading.Thread(target=run, name=f"checkrein {finder.name}", daemon=True).start()
     if not done.wait(timeout):
         raise DetectorFailed(f"{finder.name} (no answer in {timeout:g} s)")

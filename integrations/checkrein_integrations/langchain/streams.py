@@ -8,6 +8,7 @@ a tail of text; the arguments of tool calls are delivered once they are complete
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cached_property
 from typing import Any, cast
 
 from langchain_core.language_models import BaseChatModel
@@ -172,8 +173,8 @@ class FilteredChatModel(BaseChatModel):
     def _identifying_params(self) -> Any:
         return self.inner._identifying_params  # noqa: SLF001 - as above
 
-    @property
-    def _serialized(self) -> Any:
+    @cached_property
+    def _serialized(self) -> dict[str, Any]:
         # What callbacks are told of the model: of the inner one, which has it ready. A new
         # stand-in for every call would describe itself anew each time.
         return self.inner._serialized  # noqa: SLF001 - as above

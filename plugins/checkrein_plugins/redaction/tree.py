@@ -22,6 +22,7 @@ def _by_leaf(found: list[Finding], parts: list[str]) -> dict[int, list[Finding]]
     by_leaf: dict[int, list[Finding]] = {}
     ends = list(accumulate(map(len, parts)))
     at = end = -1
+    start, here = 0, list[Finding]()
     for first, last, category, subtype in found:
         if first >= end:  # in another leaf than the one before
             at = bisect_right(ends, first, at + 1)

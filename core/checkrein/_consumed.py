@@ -128,8 +128,10 @@ def items(node: Node, bound: Bound, raw: Callable[..., Any]) -> Callable[..., An
             raise
         finally:
             if running.made is not None:
-                running.made.close()
-                _end(rein, entry, running.call, count, problem)
+                try:
+                    running.made.close()
+                finally:
+                    _end(rein, entry, running.call, count, problem)
         return None
 
     return twin
@@ -187,8 +189,10 @@ def later_items(node: Node, bound: Bound, raw: Callable[..., Any]) -> Callable[.
             raise
         finally:
             if running.made is not None:
-                await running.made.aclose()
-                _end(rein, entry, running.call, count, problem)
+                try:
+                    await running.made.aclose()
+                finally:
+                    _end(rein, entry, running.call, count, problem)
 
     return twin
 

@@ -1013,3 +1013,34 @@ def test_an_installed_table_is_for_the_client_that_it_names(
     wrapped(rein, account="b")
     tool = rein.tools.get("shop[b].ping")
     assert tool is not None and tool.info.irreversible == "rung"
+
+
+def test_a_generator_whose_close_raises_is_recorded_all_the_same() -> None:
+    class Service:
+        def lines(self) -> Iterator[str]:
+            try:
+                yield "one"
+            finally:
+                raise NotFound
+
+        async def later(self) -> AsyncIterator[str]:
+            try:
+                yield "one"
+            finally:
+                raise NotFound
+
+    async def take(made: Any) -> None:
+        assert await anext(made) == "one"
+        await made.aclose()
+
+    rein = Rein()
+    client: Any = rein.wrap(Service(), connector="service")
+    with rein.session() as session:
+        lines = client.lines()
+        assert next(lines) == "one"
+        with pytest.raises(NotFound):
+            lines.close()
+        with pytest.raises(NotFound):
+            asyncio.run(take(client.later()))
+    ended = [(e.view["items"], e.view["ended"]) for e in session.events() if e.kind == "consumed"]
+    assert ended == [(1, "closed"), (1, "closed")]

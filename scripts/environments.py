@@ -36,6 +36,8 @@ class Environment:
     groups: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
     """Paths that pytest runs in it; empty = not a test session."""
+    few: tuple[str, ...] = ()
+    """What is run of them for a short look, as at the oldest versions."""
     require: str = ""
     """The extra whose absence must fail the session."""
     oldest: bool = False
@@ -74,6 +76,7 @@ def load(*, oldest: bool = False) -> dict[str, Environment]:
             extras=tuple(entry.get("extras", ())),
             groups=tuple(entry.get("groups", ())),
             tests=tuple(entry.get("tests", ())),
+            few=tuple(entry.get("few", ())),
             require=entry.get("require", ""),
             oldest=oldest,
         )

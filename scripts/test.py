@@ -11,7 +11,9 @@ import argparse
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -43,14 +45,18 @@ def main() -> int:
     parser.add_argument("--session", action="append", choices=sorted(sessions), default=[])
     parser.add_argument("--full", action="store_true", help="large counts: hours, not minutes")
     parser.add_argument("--oldest", action="store_true", help="oldest supported dependencies")
+    parser.add_argument("--few", action="store_true", help="of each session the few that it names")
     parser.add_argument("pytest", nargs="*", metavar="-- ARGUMENT", help="arguments for pytest")
     options = parser.parse_args()
 
     chosen = environments.load(oldest=options.oldest)
     extra = [*(["--full"] if options.full else []), *options.pytest]
+    wanted = [chosen[name] for name in options.session or sessions]
+    if options.few:
+        wanted = [replace(env, tests=env.few) for env in wanted if env.few]
     results: dict[str, tuple[Count, int]] = {}
-    for name in options.session or sessions:
-        results[name] = run(chosen[name], extra)
+    for environment, python in installed(wanted):
+        results[environment.name] = run(environment, python.result(), extra)
     print()
     for name, (count, code) in results.items():
         print(f"session {name}: {count} (pytest exit code {code})")
@@ -59,9 +65,22 @@ def main() -> int:
     return int(total.failed > 0 or any(code for _, code in results.values()))
 
 
-def run(environment: environments.Environment, extra: list[str]) -> tuple[Count, int]:
+def installed(
+    wanted: list[environments.Environment],
+) -> Iterator[tuple[environments.Environment, Future[Path]]]:
+    """Each environment with its interpreter; the next one is made while a session runs."""
+    with ThreadPoolExecutor(1) as pool:
+        made = [
+            (environment, pool.submit(environments.ensure, environment)) for environment in wanted
+        ]
+        try:
+            yield from made
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def run(environment: environments.Environment, python: Path, extra: list[str]) -> tuple[Count, int]:
     """Run one session; return its count and pytest's exit code."""
-    python = environments.ensure(environment)
     print(f"\nsession {environment.name}", flush=True)
     variables = environments.child_environment(
         CHECKREIN_REQUIRE=environment.require, CHECKREIN_SESSION=environment.name

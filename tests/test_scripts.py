@@ -37,10 +37,35 @@ def test_a_run_without_a_report_is_a_failure(script, tmp_path):
     assert script("test").count(tmp_path / "absent.xml").failed == 1
 
 
+def test_a_few_tests_of_the_sessions_that_name_some(script, monkeypatch, capsys):
+    test = script("test")
+    monkeypatch.setattr(test.environments, "ensure", lambda environment: environment.python)
+    monkeypatch.setattr(
+        test, "run", lambda environment, *_: (test.Count(len(environment.tests)), 0)
+    )
+    monkeypatch.setattr(sys, "argv", ["test.py", "--oldest", "--few", "--session", "langchain"])
+    assert test.main() == 0
+    few = test.environments.load()["langchain"].few
+    assert capsys.readouterr().out.splitlines()[-1] == f"{len(few)} passed, 0 failed"
+
+
+def test_an_environment_that_cannot_be_made_ends_the_run(script, monkeypatch):
+    test = script("test")
+
+    def ensure(environment):
+        raise SystemExit(f"no {environment.name}")
+
+    monkeypatch.setattr(test.environments, "ensure", ensure)
+    monkeypatch.setattr(sys, "argv", ["test.py", "--session", "core"])
+    with pytest.raises(SystemExit, match="no core"):
+        test.main()
+
+
 @pytest.mark.parametrize(("code", "failed"), [(0, 0), (1, 1), (5, 1)])
 def test_a_session_that_ran_nothing_fails_the_whole(script, monkeypatch, capsys, code, failed):
     test = script("test")
-    monkeypatch.setattr(test, "run", lambda environment, extra: (test.Count(code == 0), code))
+    monkeypatch.setattr(test.environments, "ensure", lambda environment: environment.python)
+    monkeypatch.setattr(test, "run", lambda *_: (test.Count(code == 0), code))
     monkeypatch.setattr(sys, "argv", ["test.py", "--session", "core"])
     assert test.main() == failed
     last = capsys.readouterr().out.splitlines()[-1]
@@ -64,7 +89,7 @@ def test_every_session_has_requirements_and_tests(script, root):
     assert {"core", "langchain"} <= {env.name for env in sessions}
     for env in sessions:
         assert env.requirements.is_file()
-        for path in env.tests:
+        for path in (*env.tests, *env.few):
             assert (root / path).exists(), f"{env.name}: {path}"
     for env in environments.load(oldest=True).values():
         assert env.requirements.is_file() or not env.tests
